@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from recur.nn import Recurrent
 from recur.nn.streaming import stack_of
-from recur.ops.cpu.plan import Plan
-from recur.ops.cpu.stack import addresses
+from recur.ops.cpu.plans import CorePlan
+from recur.ops.cpu.streaming import addresses
 
 PEERS: dict[str, Callable[..., nn.Module]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 SIZES = [(1, 8), (4, 8), (16, 8), (4, 32), (16, 64)]
@@ -72,14 +72,14 @@ def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
 
 def _core_alone(run: Callable[[], Any]) -> Callable[[], None]:
     """The core's calls of a pass, and nothing else."""
-    made: list[tuple[Plan, Sequence[Tensor]]] = []
-    whole = Plan.run
+    made: list[tuple[CorePlan, Sequence[Tensor]]] = []
+    whole = CorePlan.run
 
-    def watched(plan: Plan, tensors: Sequence[Tensor]) -> None:
+    def watched(plan: CorePlan, tensors: Sequence[Tensor]) -> None:
         made.append((plan, tensors))
         whole(plan, tensors)
 
-    with mock.patch.object(Plan, "run", watched):
+    with mock.patch.object(CorePlan, "run", watched):
         run()
     calls = [plan.call(tensors) for plan, tensors in made]
 

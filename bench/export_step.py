@@ -109,8 +109,8 @@ def _in_onnxruntime(model: Any, folder: Path, quantize: bool, ids: Any) -> Read:
     return read
 
 
-def _stream(model: Any, products: str) -> Read:
-    stream = model.model.recurrent.stream(products=products)
+def _stream(model: Any, matmul_dtype: str) -> Read:
+    stream = model.model.recurrent.stream(matmul_dtype=matmul_dtype)
     xs = torch.randn(TOKENS, 1, model.model.recurrent.input_size)
 
     def read() -> None:

@@ -15,7 +15,7 @@ from bench.side_by_side import Tensors
 from recur import cells
 from recur.cells import Cell, make_cell
 from recur.ops import Trace, scan
-from recur.ops.cuda.measuring import in_one_piece
+from recur.ops.cuda.timing import flatten_weights
 
 Side = Callable[[bool], Tensors]
 
@@ -51,7 +51,7 @@ class Data:
     def __init__(self, name: str, B: int, T: int, H: int, dtype: torch.dtype, device: str = "cuda") -> None:
         torch.manual_seed(0)
         self.name, self.layer = name, PEERS[name](H, H).to(device, dtype)
-        in_one_piece(self.layer)
+        flatten_weights(self.layer)
         self.x = torch.randn(T, B, H, device=device).to(dtype).requires_grad_()
         self.arriving = torch.randn(T, B, H, device=device).to(dtype)
 
@@ -84,9 +84,9 @@ class Ours:
         self._trace: Trace | None = None
 
     @property
-    def way(self) -> str:
+    def config(self) -> str:
         """How the last call ran."""
-        return "" if self._trace is None else self._trace.way or self._trace.backend
+        return "" if self._trace is None else self._trace.kernels or self._trace.backend
 
     def __call__(self, backward: bool) -> Tensors:
         with torch.set_grad_enabled(backward):

@@ -79,7 +79,7 @@ def in_bfloat16(name: str, B: int, T: int, H: int, backward: bool) -> Contest:
     peer = Recurrent(name, H, H, backend="native")
     ours = Recurrent(name, H, H, backend="native")
     ours.load_state_dict(peer.state_dict())
-    ours.products = "bfloat16"
+    ours.matmul_dtype = "bfloat16"
     x, weight = torch.randn(B, T, H, requires_grad=backward), torch.randn(B, T, H)
 
     def runner(net: Recurrent) -> Callable[[], Tensors]:

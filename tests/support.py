@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from recur.cells import Cell, cell_names, make_cell
-from recur.ops import Scanned, scan
+from recur.compiler.program_text import not_affine
+from recur.ops import ScanOutput, scan
 from recur.ops.cpu import library
-from recur.ops.cpu.compiled import not_affine
 
 # The largest difference allowed, relative to the largest number compared (or to 1, if that is smaller).
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}
@@ -97,10 +97,10 @@ class Case:
         states = {f"{name}0": part for name, part in zip(self.cell.states, self.state, strict=True)}
         return {"x": self.x, **self.weights, **states}
 
-    def scan(self, **options: Any) -> Scanned:
+    def scan(self, **options: Any) -> ScanOutput:
         return scan(self.cell, self.weights, self.x, self.state, **options)
 
-    def scan_of(self, steps: slice, state: Any, **options: Any) -> Scanned:
+    def scan_of(self, steps: slice, state: Any, **options: Any) -> ScanOutput:
         return scan(self.cell, self.weights, self.x[:, steps], state, **options)
 
     def loss(self, result: Any) -> Tensor:

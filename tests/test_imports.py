@@ -48,7 +48,7 @@ import sympy  # which torch.export imports when it is used
 before = state()
 for name in names:
     importlib.import_module(name)
-assert {"recur.nn.streaming", "recur.ops.torch_backend", "recur.ops.cpu.operators"} <= set(sys.modules)
+assert {"recur.nn.streaming", "recur.ops.torch_backend", "recur.ops.operator"} <= set(sys.modules)
 changed = [what for what, value in state().items() if value != before[what]]
 print(len(names), changed)
 """

@@ -188,16 +188,17 @@ def test_doctor_says_what_the_gpu_can_do(capsys: pytest.CaptureFixture[str], mon
     found = json_of(capsys, "doctor")["cuda"]
     assert found["missing"] == "torch sees no GPU"
     assert {"compiler", "cache"} <= set(found)
-    ways = {"one step a launch": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
+    ways = {"one launch per step": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
     described = {
         "name": "NVIDIA A100", "capability": "8.0", "multiprocessors": 108, "shared_kib": 163, "driver": "CUDA 13.0",
         "compiler": "NVRTC 13.0", "cache": "/tmp/x: 3 kernels", "table": "12 problems, shipped", "ways": ways,
     }  # fmt: skip
-    monkeypatch.setattr("recur.ops.cuda.report.report", lambda: described)
+    monkeypatch.setattr("recur.ops.cuda.report.gpu_report", lambda: described)
     assert json_of(capsys, "doctor")["cuda"] == described
     assert run(["doctor"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    for said in ("NVIDIA A100, compute capability 8.0, 108 multip", "measured 12 problems", "one step a launch works"):
+    facts = "NVIDIA A100, compute capability 8.0, 108 multip", "measured 12 problems", "one launch per step works"
+    for said in facts:
         assert said in printed
     assert "state by cluster needs compute capability 9.0" in printed
 
@@ -209,10 +210,10 @@ def test_doctor_measures_a_gpu(
     assert run(["doctor", "--tune"]) != 0
     assert "there is nothing to measure: torch sees no GPU" in capsys.readouterr().err
     monkeypatch.setattr("recur.ops.cuda.report.no_gpu", lambda: None)
-    monkeypatch.setattr("recur.ops.cuda.missing.missing", lambda index: None)
-    monkeypatch.setattr("recur.ops.cuda.measuring.OnGPU", Described)
+    monkeypatch.setattr("recur.ops.cuda.dispatch.missing_reason", lambda index: None)
+    monkeypatch.setattr("recur.ops.cuda.timing.GpuTuningTarget", Described)
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path))
-    monkeypatch.setattr("recur.ops.cuda.tuning.SHIPPED", tmp_path / "none")  # what is shipped is known
+    monkeypatch.setattr("recur.ops.cuda.tuning.SHIPPED_TABLES", tmp_path / "none")  # what is shipped is known
     found = json_of(capsys, "doctor", "--tune")
     path = tmp_path / "tables" / "h200.json"
     assert found == {"device": "NVIDIA H200", "problems": 3, "measured": 2, "path": str(path)}

@@ -10,17 +10,16 @@ import torch
 from torch import sigmoid, tanh
 
 from recur.cells import Cell, make_cell
-from recur.compiler.affine import Affine, values_of
+from recur.compiler.affine import AffineStep, range_of, values_of
 from recur.compiler.expressions import Expressions
-from recur.compiler.ranges import range_of
-from recur.compiler.step import read_step
+from recur.compiler.tracing import trace_step
 from tests.affine_cells import AFFINE, IDS, Cascade, ReadOut, Turned
 from tests.support import close
 
 
-def affine_of(cell: Cell) -> Affine:
-    affine = read_step(cell).affine
-    assert isinstance(affine, Affine), affine
+def affine_of(cell: Cell) -> AffineStep:
+    affine = trace_step(cell).affine
+    assert isinstance(affine, AffineStep), affine
     return affine
 
 
@@ -39,7 +38,7 @@ def made(gates: str, names: str, step: Any) -> Cell:
 def test_the_stages_are_the_step(cell: Any) -> None:
     """A s + b of every stage, on other numbers, is what the step itself gives."""
     cell = make_cell(cell)
-    step, affine = read_step(cell), affine_of(cell)
+    step, affine = trace_step(cell), affine_of(cell)
     x, s, w = (
         cell.tuple_of(role)._make(torch.randn(2, 3, dtype=torch.float64) for _ in names)
         for role, names in (("x", cell.gates), ("s", cell.states), ("w", cell.extras))
@@ -109,11 +108,11 @@ def test_affine_forms_and_whether_their_products_are_bounded(names: str, step: A
     ],
 )
 def test_a_step_that_is_not_affine_says_which_state(names: str, step: Any, reason: str) -> None:
-    assert read_step(made("ab", names, step)).affine == reason
+    assert trace_step(made("ab", names, step)).affine == reason
 
 
 def test_a_recurrent_product_is_no_affine_step() -> None:
-    assert "product of W" in str(read_step(make_cell("gru")).affine)
+    assert "product of W" in str(trace_step(make_cell("gru")).affine)
 
 
 def test_ranges_hold_what_their_formulas_give() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from recur.cells import SRU, make_cell
 from recur.ops.bptt import BPTT
-from recur.ops.cuda import along
+from recur.ops.cuda.config import override
 from tests.cuda.support import agrees, everything, needs_gpu, on_gpu
 from tests.support import AFFINE_CELLS, NATIVE_CELLS, Case, close
 
@@ -46,10 +47,9 @@ def options_of(which: str, B: int, T: int) -> dict[str, Any]:
 
 
 @pytest.fixture(params=[1, 2, 8, 64, None], ids=lambda n: "by plan" if n is None else f"{n} slices")
-def slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int | None:
-    monkeypatch.setattr(along, "forced_slices", request.param)
-    found: int | None = request.param
-    return found
+def slices(request: pytest.FixtureRequest) -> Iterator[int | None]:
+    with override(slices=request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)

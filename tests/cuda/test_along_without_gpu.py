@@ -13,24 +13,24 @@ import pytest
 import torch
 
 from recur.cells import SRU, make_cell
+from recur.compiler import program_text
+from recur.compiler.signature import make_signature
 from recur.ops.bptt import BPTT
-from recur.ops.cpu import compiled, operators
-from recur.ops.cuda import along, nvrtc
-from recur.ops.cuda.device import A100, H200, Device
-from recur.ops.cuda.memory import Layout
-from recur.ops.cuda.plan import Plan, Work
-from recur.ops.cuda.printer import stage
-from recur.ops.cuda.source import load
+from recur.ops.cuda import elementwise, nvrtc
+from recur.ops.cuda.codegen import affine_states, load_assembly
+from recur.ops.cuda.config import ElementwiseConfig, ElementwiseWork, override
+from recur.ops.cuda.driver import A100, H200, DeviceInfo
+from recur.ops.cuda.layout import ScanLayout
 from tests.cuda import host
 from tests.support import AFFINE_CELLS, NATIVE_CELLS, Case, close, needs_core
 
 needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
-needs_nvrtc = pytest.mark.skipif(nvrtc.compiler() is None, reason="no NVRTC")
+needs_nvrtc = pytest.mark.skipif(nvrtc.load_compiler() is None, reason="no NVRTC")
 
 CELLS = [name for name in NATIVE_CELLS if not make_cell(name).recurrent_gates]
 SLICED = [*AFFINE_CELLS, "sru without peephole"]
 KINDS = ["sm_80", "sm_86", "sm_89", "sm_90a", "newest"]
-RTX = Device("a small GPU", 8, 6, 46, 101376)
+RTX = DeviceInfo("a small GPU", 8, 6, 46, 101376)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     host.on_cpu(monkeypatch, folder)
-    yield monkeypatch
+    with override(select=host.single_cta):
+        yield monkeypatch
     host.forget()
 
 
@@ -78,11 +79,11 @@ def ragged(B: int, T: int) -> dict[str, Any]:
     ],
 )
 def test_against_the_loop(kernels: pytest.MonkeyPatch, name: str, slices: int, which: str) -> None:
-    kernels.setattr(along, "forced_slices", slices)
     vector = 1 + sum(map(ord, name)) % 2  # on a GPU, two for numbers of 16 bits
-    kernels.setattr(along, "vector_of", lambda lay, aligned: vector)
+    kernels.setattr(elementwise, "vector_width", lambda layout, aligned: vector)
     case, options = case_of(name, 3, 75, 4, 12 if vector == 2 else 13), ragged(3, 75) if which == "ragged" else {}
-    expected, got = (everything(case, backend, **options) for backend in ("loop", "native"))
+    with override(slices=slices):
+        expected, got = (everything(case, backend, **options) for backend in ("loop", "native"))
     for key, value in expected.items():
         close(got[key], value, f"{name}, {slices} slices: {key}", 1e-11)
 
@@ -90,26 +91,26 @@ def test_against_the_loop(kernels: pytest.MonkeyPatch, name: str, slices: int, w
 @needs_core
 @needs_gcc
 def test_without_gradients_and_what_xi_cuts_off(kernels: pytest.MonkeyPatch) -> None:
-    kernels.setattr(along, "forced_slices", 4)
     case = case_of("mingru", 2, 100, 3, 16)
-    with torch.no_grad():
+    with override(slices=4), torch.no_grad():
         close(case.scan(backend="native").outputs, case.scan(backend="loop").outputs, "outputs", 1e-12)
     case.on_outputs[:, 80] = torch.nan
     xi = torch.ones(2, 100, dtype=torch.float64)
     xi[:, 50] = 0
-    got, expected = (everything(case, backend, bptt=BPTT(xi=xi)) for backend in ("native", "loop"))
+    with override(slices=4):
+        got, expected = (everything(case, backend, bptt=BPTT(xi=xi)) for backend in ("native", "loop"))
     close(got["grad x"][:, :50], expected["grad x"][:, :50], "grad x", 1e-11)
     close(got["grad h0"], expected["grad h0"], "grad h0", 1e-11)
 
 
-def layout_of(name: str, dtype: torch.dtype, **options: Any) -> Layout:
+def layout_of(name: str, dtype: torch.dtype, **options: Any) -> ScanLayout:
     """Of a scan that is too large to run here."""
     case = case_of(name, 1, 1, 4, 64)
     biased = "bias_ih" in case.weights
-    assert not isinstance(compiled.assembled(case.cell, biased), str)
-    text, given, extras = compiled.operands(case.cell, case.weights)
-    of, _ = operators.signed(case.x.to(dtype), given, extras, (), None, None, None, 0.0, text, "")
-    return Layout(of._replace(shape=(4, 4096, 4), **options))
+    assert not isinstance(program_text.assembled(case.cell, biased), str)
+    text, given, extras = program_text.operands(case.cell, case.weights)
+    of, _ = make_signature(case.x.to(dtype), given, extras, (), None, None, None, 0.0, text, "")
+    return ScanLayout(of._replace(shape=(4, 4096, 4), **options))
 
 
 class Nothing:
@@ -127,7 +128,7 @@ class Nothing:
 )
 def test_kernels_compile(monkeypatch: pytest.MonkeyPatch, name: str, architecture: str) -> None:
     """A sample: one cell for every kind of GPU and every cell for one, dtypes and options in turns."""
-    compiler = nvrtc.compiler()
+    compiler = nvrtc.load_compiler()
     assert compiler is not None
     asked = f"sm_{compiler.architectures[-1]}" if architecture == "newest" else architecture
     found = []
@@ -138,11 +139,11 @@ def test_kernels_compile(monkeypatch: pytest.MonkeyPatch, name: str, architectur
 
     turn = KINDS.index(architecture) + CELLS.index(name.split()[0])
     dtype = [torch.float32, torch.bfloat16, torch.float64, torch.float16][turn % 4]
-    monkeypatch.setattr(along, "loaded", keep)
-    monkeypatch.setattr(along, "device", lambda index: H200)
-    lay = layout_of(name, dtype, weighted=turn % 2 == 0, sizes=())
+    monkeypatch.setattr(elementwise, "load_module", keep)
+    monkeypatch.setattr(elementwise, "device_info", lambda index: H200)
+    layout = layout_of(name, dtype, weighted=turn % 2 == 0, sizes=())
     for backward in (False, True):
-        along.prepared.__wrapped__(lay, backward, bool(turn % 3), bool(turn % 2), 0, None)
+        elementwise.prepare_kernel.__wrapped__(layout, backward, bool(turn % 3), bool(turn % 2), 0, None)
     assert len(found) == 2
     assert all(usage.spilled <= 80 for kernel in found for usage in kernel.values()), found
 
@@ -152,10 +153,10 @@ def test_kernels_compile(monkeypatch: pytest.MonkeyPatch, name: str, architectur
 def test_printed_maps(folder: Path, name: str) -> None:
     """A s + b is the step itself, whatever s is; back, what a step before gets of what is known after it."""
     case = case_of(name, 1, 1, 3, 5)
-    assert not isinstance(compiled.assembled(case.cell, True), str)
-    text, _, extras = compiled.operands(case.cell, case.weights)
-    a = load(text)
-    states = stage(a.along_time["use"])
+    assert not isinstance(program_text.assembled(case.cell, True), str)
+    text, _, extras = program_text.operands(case.cell, case.weights)
+    a = load_assembly(text)
+    states = affine_states(a.along_time["use"])
     library = host.printed(text, folder)
     numbers = torch.Generator().manual_seed(2)
     for _ in range(20):
@@ -168,7 +169,7 @@ def test_printed_maps(folder: Path, name: str) -> None:
         kept = share.clone()
         call(library.train_step, kept, scratch, before, extra, after, saved)
         close(A @ before[states] + b, after[states], name, 1e-14)
-        states_back = stage(a.along_time["back"])
+        states_back = affine_states(a.along_time["back"])
         A, b = (
             torch.zeros(len(states_back), len(states_back), dtype=torch.float64),
             torch.zeros(len(states_back)).double(),
@@ -186,25 +187,25 @@ def call(function: Any, *arrays: torch.Tensor) -> None:
 
 def test_plans() -> None:
     """Few columns: slices that keep the GPU busy; many: none. Shared memory always suffices."""
-    assert Plan.of(Work(1 << 20, 1000, 2, 4, 1), H200).slices == 1
-    assert Plan.of(Work(8192, 16384, 2, 4, 1), H200).slices == 16
-    assert Plan.of(Work(8192, 16384, 2, 4, 0), H200).slices == 1
-    assert Plan.of(Work(8192, 16, 2, 4, 1), H200).slices == 2
-    assert Plan.of(Work(64, 16384, 2, 4, 1), H200).units == 8
+    assert ElementwiseConfig.of(ElementwiseWork(1 << 20, 1000, 2, 4, 1), H200).slices == 1
+    assert ElementwiseConfig.of(ElementwiseWork(8192, 16384, 2, 4, 1), H200).slices == 16
+    assert ElementwiseConfig.of(ElementwiseWork(8192, 16384, 2, 4, 0), H200).slices == 1
+    assert ElementwiseConfig.of(ElementwiseWork(8192, 16, 2, 4, 1), H200).slices == 2
+    assert ElementwiseConfig.of(ElementwiseWork(64, 16384, 2, 4, 1), H200).units == 8
     for on in (H200, A100, RTX):
         for columns in (1, 33, 512, 8192, 1 << 17, 1 << 22):
             for loads in (1, 2, 4, 9, 20, 40):
                 for item in (2, 4, 8):
                     for states in (0, 1, 2, 8):
                         for forced in (None, 1, 2, 64):
-                            todo = Work(columns, 5000, loads, item, states)
-                            found = Plan.of(todo, on, forced)
+                            todo = ElementwiseWork(columns, 5000, loads, item, states)
+                            found = ElementwiseConfig.of(todo, on, forced)
                             assert found.threads % 32 == 0
                             assert 32 <= found.threads <= 512
                             assert found.shared(todo) <= on.shared, (todo, found)
 
 
 def test_what_it_refuses() -> None:
-    assert along.fits(layout_of("mingru", torch.float32)) is None
-    assert "clip" in str(along.fits(layout_of("mingru", torch.float32, clip=1.0)))
-    assert "W" in str(along.fits(layout_of("gru", torch.float32)))
+    assert elementwise.unsupported_reason(layout_of("mingru", torch.float32)) is None
+    assert "clip" in str(elementwise.unsupported_reason(layout_of("mingru", torch.float32, clip=1.0)))
+    assert "W" in str(elementwise.unsupported_reason(layout_of("gru", torch.float32)))

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: whole or not at all, made again where damaged, and never a reason to stop."""
+"""CompiledKernel kernels on disk: whole or not at all, made again where damaged, and never a reason to stop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from recur.cells import make_cell
+from recur.compiler.program_text import text_of
 from recur.errors import BackendError
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cuda import cache, nvrtc
-from recur.ops.cuda.nvrtc import Compiled, Usage
-from recur.ops.cuda.source import source
+from recur.ops.cuda import nvrtc
+from recur.ops.cuda.codegen import kernel_source
+from recur.ops.cuda.nvrtc import CompiledKernel, ResourceUsage
 
 
 class Counting:
@@ -27,19 +27,19 @@ class Counting:
     def __init__(self) -> None:
         self.made: list[tuple[str, str]] = []
 
-    def compile(self, source: str, architecture: str) -> Compiled:
+    def compile(self, source: str, architecture: str) -> CompiledKernel:
         self.made.append((source, architecture))
-        return Compiled(f"{architecture}: {source}\n".encode() * 100, {"kernel": Usage(40, 128, 0, 0)})
+        return CompiledKernel(f"{architecture}: {source}\n".encode() * 100, {"kernel": ResourceUsage(40, 128, 0, 0)})
 
 
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
     made = Counting()
-    monkeypatch.setattr(nvrtc, "compiler", lambda: made)
+    monkeypatch.setattr(nvrtc, "load_compiler", lambda: made)
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "kernels"))
-    cache._warn_once.cache_clear()
+    nvrtc._warn_once.cache_clear()
     yield made
-    cache._warn_once.cache_clear()
+    nvrtc._warn_once.cache_clear()
 
 
 def kept(tmp_path: Path) -> list[Path]:
@@ -47,7 +47,7 @@ def kept(tmp_path: Path) -> list[Path]:
 
 
 def test_a_kernel_is_made_once(compiler: Counting, tmp_path: Path) -> None:
-    first, again = (cache.compiled("text", "sm_90a") for _ in range(2))
+    first, again = (nvrtc.compile_cached("text", "sm_90a") for _ in range(2))
     assert first == again
     assert again.usage["kernel"].shared == 128
     assert len(compiler.made) == 1
@@ -58,18 +58,22 @@ def test_a_kernel_is_made_once(compiler: Counting, tmp_path: Path) -> None:
 
 def test_what_a_kernel_was_made_of_is_its_name(compiler: Counting, tmp_path: Path) -> None:
     cell = text_of(make_cell("lstm"), True)
-    for text in (source(cell, torch.float32, ("step",)), source(cell, torch.float16, ("step",)), "another"):
+    for text in (
+        kernel_source(cell, torch.float32, ("step",)),
+        kernel_source(cell, torch.float16, ("step",)),
+        "another",
+    ):
         for architecture in ("sm_80", "sm_90a"):
-            cache.compiled(text, architecture)
+            nvrtc.compile_cached(text, architecture)
     assert len(compiler.made) == len(kept(tmp_path)) == 6
     compiler.version = "13.1"  # type: ignore[misc]
-    cache.compiled("another", "sm_80")
+    nvrtc.compile_cached("another", "sm_80")
     assert len(kept(tmp_path)) == 7
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "flipped", "of another format", "longer"])
 def test_a_damaged_file_is_made_again(damage: str, compiler: Counting, tmp_path: Path) -> None:
-    whole = cache.compiled("text", "sm_90a")
+    whole = nvrtc.compile_cached("text", "sm_90a")
     (path,) = kept(tmp_path)
     content = path.read_bytes()
     middle = len(content) // 2
@@ -82,7 +86,7 @@ def test_a_damaged_file_is_made_again(damage: str, compiler: Counting, tmp_path:
             "longer": content + b"x",
         }[damage]
     )
-    assert cache.compiled("text", "sm_90a") == whole
+    assert nvrtc.compile_cached("text", "sm_90a") == whole
     assert len(compiler.made) == 2
     assert path.read_bytes() == content
 
@@ -95,7 +99,7 @@ def test_a_write_that_fails_half_way_leaves_nothing(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.warns(UserWarning, match="cannot be kept in .*kernels: No space left on device; set RECUR_CACHE"):
-        made = cache.compiled("text", "sm_90a")
+        made = nvrtc.compile_cached("text", "sm_90a")
     assert made.cubin.startswith(b"sm_90a: text")
     assert kept(tmp_path) == []
 
@@ -106,27 +110,27 @@ def test_a_folder_that_cannot_be_written_is_said_once(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "file" / "kernels"))
     with pytest.warns(UserWarning, match="compiled kernels cannot be kept in .*: Not a directory") as said:
-        cache.compiled("text", "sm_90a")
+        nvrtc.compile_cached("text", "sm_90a")
     assert len(said) == 1
     assert "\n" not in str(said[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cache.compiled("more", "sm_90a")
+        nvrtc.compile_cached("more", "sm_90a")
     assert len(compiler.made) == 2
 
 
 def test_where_kernels_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path))
-    assert cache.folder() == tmp_path
+    assert nvrtc.cache_folder() == tmp_path
     monkeypatch.delenv("RECUR_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.folder() == tmp_path / "recur" / "cuda"
+    assert nvrtc.cache_folder() == tmp_path / "recur" / "cuda"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache.folder() == tmp_path / ".cache" / "recur" / "cuda"
+    assert nvrtc.cache_folder() == tmp_path / ".cache" / "recur" / "cuda"
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "_load", lambda: "libnvrtc was not found: nowhere")
     with pytest.raises(BackendError, match="backend 'cuda' has no compiler: libnvrtc was not found: nowhere"):
-        cache.compiled("text", "sm_90a")
+        nvrtc.compile_cached("text", "sm_90a")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recur.ops.bptt import BPTT
-from recur.ops.cuda.replayed import replayed
+from recur.ops.cuda.graphs import graph_cache
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.support import NATIVE_CELLS, close
 
@@ -116,10 +116,10 @@ def test_weights_that_begin_anywhere() -> None:
 def test_steps_that_come_again() -> None:
     """From the second time on a graph, of what then lies there."""
     case = on_gpu("lstm", 6, 11, 5, 24)
-    replayed.cache_clear()
+    graph_cache.cache_clear()
     for _ in range(5):
         with torch.no_grad():
             for part in (case.x, *case.weights.values()):
                 part.mul_(0.95)
         agrees(case)
-    assert len(replayed(0)._graphs) >= 2  # a pass each way
+    assert len(graph_cache(0)._graphs) >= 2  # a pass each way

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recur.cells import Cell, make_cell
-from recur.compiler.assembly import Assembly, assemble
+from recur.compiler.assembly import FUSED, Assembly, Code, assemble
 from recur.compiler.expressions import OPERATIONS as MEANINGS
-from recur.compiler.step import Step, read_step
-from recur.compiler.writer import FUSED, Code
+from recur.compiler.tracing import TracedStep, trace_step
 from recur.errors import CellError
-from recur.ops.cuda.printer import OPERATIONS, number, printed, reads, writes
+from recur.ops.cuda.codegen import OPERATIONS, format_constant, print_function, read_indices, written_indices
 from tests.compiler.test_random_programs import KINKS, Random, cells
 from tests.cuda.printed import Host, needs_compiler
 from tests.support import NATIVE_CELLS
@@ -35,7 +34,7 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 
 
-def leaves_of(cell: Cell, step: Step, seed: int) -> dict[tuple[str, int], Tensor]:
+def leaves_of(cell: Cell, step: TracedStep, seed: int) -> dict[tuple[str, int], Tensor]:
     """Of the expressions: shares, products, states before, prepared weights; a normaliser n is at least 1."""
     numbers = torch.Generator().manual_seed(seed)
     counts = {role: len(cell.tuple_of(role)._fields) for role in "xhs"} | {"w": len(step.prepared)}
@@ -49,7 +48,7 @@ def leaves_of(cell: Cell, step: Step, seed: int) -> dict[tuple[str, int], Tensor
 
 
 def expected_of(
-    cell: Cell, step: Step, a: Assembly, leaves: dict[tuple[str, int], Tensor], arriving: list[Tensor]
+    cell: Cell, step: TracedStep, a: Assembly, leaves: dict[tuple[str, int], Tensor], arriving: list[Tensor]
 ) -> dict[str, Tensor]:
     """By PyTorch: the next states, and the gradients of everything that a step reads."""
     given = {key: leaf.clone().requires_grad_() for key, leaf in leaves.items()}
@@ -79,7 +78,7 @@ def agree(got: Tensor, expected: Tensor, what: str, tolerance: float) -> None:
     assert off <= tolerance * max(1.0, expected.abs().max().item()), f"{what}: off by {off:.3g}"
 
 
-def check(host: Host, name: str, cell: Cell, step: Step, a: Assembly, dtype: torch.dtype, seed: int = 0) -> None:
+def check(host: Host, name: str, cell: Cell, step: TracedStep, a: Assembly, dtype: torch.dtype, seed: int = 0) -> None:
     leaves = {key: leaf.to(dtype).double() for key, leaf in leaves_of(cell, step, seed).items()}
     numbers = torch.Generator().manual_seed(seed + 1)
     arriving = [torch.randn(COUNT, generator=numbers).double() for _ in cell.states]
@@ -102,24 +101,28 @@ def check(host: Host, name: str, cell: Cell, step: Step, a: Assembly, dtype: tor
             assert wanted.isfinite().all(), f"{name}: ∂L/∂{cell.states[j]} is not written"
 
 
-def assembled(cell: Cell) -> tuple[Step, Assembly]:
-    step = read_step(cell)
+def assembled(cell: Cell) -> tuple[TracedStep, Assembly]:
+    step = trace_step(cell)
     return step, assemble(cell, step, biased=True)
 
 
 @pytest.fixture(scope="module")
-def registered() -> dict[str, tuple[Cell, Step, Assembly]]:
+def registered() -> dict[str, tuple[Cell, TracedStep, Assembly]]:
     return {name: (cell, *assembled(cell)) for name in NATIVE_CELLS for cell in [make_cell(name)]}
 
 
 @DTYPES
-def test_every_cell(registered: dict[str, tuple[Cell, Step, Assembly]], dtype: torch.dtype, tmp_path: Path) -> None:
+def test_every_cell(
+    registered: dict[str, tuple[Cell, TracedStep, Assembly]], dtype: torch.dtype, tmp_path: Path
+) -> None:
     host = Host({name: a for name, (_, _, a) in registered.items()}, dtype, tmp_path)
     for name, (cell, step, a) in registered.items():
         check(host, name, cell, step, a, dtype)
 
 
-def test_the_whole_gradient_of_a_state(registered: dict[str, tuple[Cell, Step, Assembly]], tmp_path: Path) -> None:
+def test_the_whole_gradient_of_a_state(
+    registered: dict[str, tuple[Cell, TracedStep, Assembly]], tmp_path: Path
+) -> None:
     """Of an LSTM's memory: what comes to it, and what comes through its output."""
     cell, step, a = registered["lstm"]
     leaves = leaves_of(cell, step, 3)
@@ -134,7 +137,7 @@ def test_the_whole_gradient_of_a_state(registered: dict[str, tuple[Cell, Step, A
     agree(found, torch.stack([arriving[0], arriving[1] + arriving[0] * o * (1 - c.tanh() ** 2)]), "d_state", 1e-12)
 
 
-def usable(cell: Random) -> tuple[Step, Assembly] | None:
+def usable(cell: Random) -> tuple[TracedStep, Assembly] | None:
     try:
         return assembled(cell)
     except CellError:  # a state of the weights alone, which has no rows
@@ -178,7 +181,7 @@ def test_every_operation_can_be_printed() -> None:
     ],
 )
 def test_numbers(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_constant(value) == text
 
 
 def test_what_a_program_reads_and_writes() -> None:
@@ -186,10 +189,10 @@ def test_what_a_program_reads_and_writes() -> None:
     code = Code(
         [("tanh", (5, 0)), ("copy", (0, 5)), ("add", (2, 0, 1)), ("sum", (3, 2)), ("sum", (4, 2))], places, [], 1
     )
-    assert reads(code, "share") == [0, 1]
-    assert writes(code, "share") == [0]
-    assert reads(code, "after") == []
-    assert reads(code, "sum") == [0, 1]
-    text = printed("f", code, ("share", "after", "sum"), sums=1)
+    assert read_indices(code, "share") == [0, 1]
+    assert written_indices(code, "share") == [0]
+    assert read_indices(code, "after") == []
+    assert read_indices(code, "sum") == [0, 1]
+    text = print_function("f", code, ("share", "after", "sum"), sums=1)
     assert "sum[0] = sum[0] + after[0];" in text
     assert "sum[1]" not in text

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from recur.ops.cuda import replayed
+from recur.ops.cuda import graphs
 from recur.ops.cuda.driver import Driver
-from recur.ops.cuda.replayed import MOST_FAILURES, MOST_SEEN, Replayed
+from recur.ops.cuda.graphs import MAX_FAILURES, MAX_SEEN_KEYS, GraphCache
 
 
 class CUDA:
@@ -42,8 +42,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> CUDA:
     return CUDA()
 
 
-def on(cuda: CUDA) -> Replayed:
-    return Replayed(Driver(cuda))  # type: ignore[arg-type]
+def on(cuda: CUDA) -> GraphCache:
+    return GraphCache(Driver(cuda))  # type: ignore[arg-type]
 
 
 MADE = ["StreamBeginCapture_v2", "StreamEndCapture", "GraphInstantiateWithFlags", "GraphDestroy"]
@@ -74,7 +74,7 @@ def test_where_nothing_can_be_recorded_they_are_launched(cuda: CUDA, fails: str,
     for _ in range(8):
         run("a", 9, 5, streams.append)
     assert [stream for stream in streams if stream == 5] == [5] * 8
-    assert cuda.calls.count(fails) == MOST_FAILURES
+    assert cuda.calls.count(fails) == MAX_FAILURES
     assert cuda.calls.count("GraphDestroy") == cuda.calls.count("GraphInstantiateWithFlags")
 
 
@@ -88,8 +88,8 @@ def test_a_graph_that_cannot_be_launched(cuda: CUDA) -> None:
 
 
 def test_no_more_are_kept_than_there_is_room_for(cuda: CUDA, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replayed, "MOST_STEPS", 40)
-    monkeypatch.setattr(replayed, "UNUSED", 30)
+    monkeypatch.setattr(graphs, "MAX_CACHED_STEPS", 40)
+    monkeypatch.setattr(graphs, "EVICTION_AGE", 30)
     run, streams = on(cuda), list[int]()
     for _ in range(5):
         for key in range(6):  # of which four fit: these are replayed each time, and none is made anew
@@ -113,11 +113,11 @@ def test_no_more_are_kept_than_there_is_room_for(cuda: CUDA, monkeypatch: pytest
 
 def test_what_comes_once_is_forgotten(cuda: CUDA) -> None:
     run, streams = on(cuda), list[int]()
-    for key in range(MOST_SEEN + 1):
+    for key in range(MAX_SEEN_KEYS + 1):
         run(key, 9, 5, streams.append)
     run(0, 9, 5, streams.append)
     assert "GraphLaunch" not in cuda.calls
-    run(MOST_SEEN, 9, 5, streams.append)
+    run(MAX_SEEN_KEYS, 9, 5, streams.append)
     assert "GraphLaunch" in cuda.calls
 
 
@@ -134,7 +134,7 @@ def test_a_failure_while_recording_is_that_of_the_launches(cuda: CUDA) -> None:
 
 
 def test_one_for_each_device(cuda: CUDA, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replayed, "driver", lambda: Driver(cuda))  # type: ignore[arg-type]
-    replayed.replayed.cache_clear()
-    assert replayed.replayed(0) is replayed.replayed(0) is not replayed.replayed(1)
-    replayed.replayed.cache_clear()
+    monkeypatch.setattr(graphs, "load_driver", lambda: Driver(cuda))  # type: ignore[arg-type]
+    graphs.graph_cache.cache_clear()
+    assert graphs.graph_cache(0) is graphs.graph_cache(0) is not graphs.graph_cache(1)
+    graphs.graph_cache.cache_clear()

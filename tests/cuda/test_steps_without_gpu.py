@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import torch
 
+from recur.ops import operator
 from recur.ops.bptt import BPTT
-from recur.ops.cpu import operators
-from recur.ops.cuda import around, backward_pass, blas, forward_pass, launches, run, stepping, steps
-from recur.ops.cuda.blas import Described, Product
-from recur.ops.cuda.driver import Driver, Prepared
+from recur.ops.cuda import blas, dispatch, launches, passes, per_step
+from recur.ops.cuda.blas import Matmul, MatmulDescriptor
+from recur.ops.cuda.config import override
+from recur.ops.cuda.driver import Driver, PreparedKernel
 from tests.cuda import host
 from tests.support import Case, close, needs_core
 
@@ -47,7 +48,7 @@ class CPU:
     """In the driver's and cuBLAS' place."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.products = folder, list[Product]()
+        self.folder, self.products = folder, list[Matmul]()
         pointers = [c_void_p] * 12
         kind = CFUNCTYPE(c_int, *pointers, POINTER(c_uint64), c_void_p, c_size_t, c_void_p)
         self.multiply = kind(self._multiply)
@@ -62,18 +63,18 @@ class CPU:
 
         def function(name: str) -> Any:
             handle = ctypes.cast(getattr(library, f"run_{name}"), c_void_p)
-            return SimpleNamespace(prepare=lambda how: Prepared(driver, handle, name, how))
+            return SimpleNamespace(prepare=lambda how: PreparedKernel(driver, handle, name, how))
 
         return SimpleNamespace(function=function)
 
     def library(self, index: int) -> Any:
         addresses = [ctypes.cast(function, c_void_p).value for function in (self.launch, self.multiply)]
-        return launches._Library(*addresses, None)
+        return launches._LaunchFunctions(*addresses, None)
 
-    def prepared(self, product: Product) -> tuple[Described, int]:
+    def prepared(self, product: Matmul) -> tuple[MatmulDescriptor, int]:
         """A product's descriptor is its number."""
         self.products.append(product)
-        return Described(how=len(self.products)), 64
+        return MatmulDescriptor(how=len(self.products)), 64
 
     def _multiply(self, *given: Any) -> int:
         _, how, _, b, _, a, _, _, c = given[:9]
@@ -91,26 +92,26 @@ def by_steps(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.M
     """Backend `native` takes one step a launch, by the core or by Python alone."""
     cpu = CPU(folder)
     host.forget()
-    stepping.products.cache_clear()
-    for module in (steps, around):
-        monkeypatch.setattr(module, "loaded", cpu.loaded)
-        monkeypatch.setattr(module, "device", lambda index: host.SMALL)
-    for module in (steps, stepping, launches, forward_pass, backward_pass):
-        monkeypatch.setattr(module, "current_stream", lambda index: 0)
-    monkeypatch.setattr(stepping, "library", cpu.library)
+    per_step.make_matmuls.cache_clear()
+    for module in (per_step, launches):
+        monkeypatch.setattr(module, "load_module", cpu.loaded)
+        monkeypatch.setattr(module, "device_info", lambda index: host.SMALL)
+    for module in (per_step, launches, passes):
+        monkeypatch.setattr(module, "current_raw_stream", lambda index: 0)
+    monkeypatch.setattr(per_step, "launch_functions", cpu.library)
     monkeypatch.setattr(launches, "core", lambda: None)  # kernels around the steps are launched otherwise
     if not request.param:
-        monkeypatch.setattr(steps, "core", lambda: None)
-    monkeypatch.setattr(blas.Product, "_prepared", property(cpu.prepared))
-    monkeypatch.setattr(blas.Product, "workspace", 64)
-    monkeypatch.setattr(blas.Product, "__call__", host.multiply)
-    monkeypatch.setattr(run, "SELECT", lambda problem, found: [None])
-    monkeypatch.setattr(run, "device", lambda index: host.SMALL)
-    monkeypatch.setattr(run, "on_device", lambda device: contextlib.nullcontext())
-    monkeypatch.setitem(operators.IMPLEMENTATIONS, "cpu", run)
-    yield cpu
+        monkeypatch.setattr(per_step, "core", lambda: None)
+    monkeypatch.setattr(blas.Matmul, "_prepared", property(cpu.prepared))
+    monkeypatch.setattr(blas.Matmul, "workspace", 64)
+    monkeypatch.setattr(blas.Matmul, "__call__", host.multiply)
+    monkeypatch.setattr(dispatch, "device_info", lambda index: host.SMALL)
+    monkeypatch.setattr(dispatch, "on_device", lambda device: contextlib.nullcontext())
+    monkeypatch.setitem(operator.KERNELS, "cpu", dispatch)
+    with override(select=lambda shape, found: [None]):
+        yield cpu
     host.forget()
-    stepping.products.cache_clear()
+    per_step.make_matmuls.cache_clear()
     used = [product for product in cpu.products if product.into == torch.float64]
     assert bool(used) == request.param, "the core multiplies, or Python does"
 

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from recur.cells import make_cell
 from recur.cells.cell import Cell
+from recur.compiler.program_text import text_of
 from recur.nn import Recurrent
 from recur.ops import scan
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cuda import stream
-from recur.ops.cuda.device import device
-from recur.ops.cuda.source import load
-from recur.ops.cuda.stream import Slots
-from recur.ops.cuda.tiles import Few, Step, Tile, candidates
+from recur.ops.cuda import streaming
+from recur.ops.cuda.codegen import load_assembly
+from recur.ops.cuda.config import SmallBatchTile, StreamStep, StreamTile, list_tiles
+from recur.ops.cuda.driver import device_info
+from recur.ops.cuda.streaming import SessionSlots
 from tests.cuda.support import ROUNDING, TF32, TOLERANCE, needs_gpu
 from tests.support import NATIVE_CELLS, close, random_weights
 
@@ -75,7 +75,7 @@ def follows(
     layers = layers_of(cell, count, D, H, dtype)
     x = torch.randn(slots, steps, D, device="cuda").to(dtype)
     expected, finals = truth(cell, layers, x)
-    pool, taken = Slots(cell, layers, slots), torch.zeros(slots, dtype=torch.int64)
+    pool, taken = SessionSlots(cell, layers, slots), torch.zeros(slots, dtype=torch.int64)
     bound = allowed(dtype, exact, H)
     with tf32(not exact):
         while (taken < steps).any():
@@ -124,25 +124,25 @@ def test_several_layers(name: str, n: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["lstm", "gru", "indrnn"])
 def test_every_tile(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[tuple[int, ...], Tile] = {}
+    seen: dict[tuple[int, ...], StreamTile] = {}
     for n in (5, 64, 300):
-        p = Step.of(load(text_of(make_cell(name), True)), n, 48, 96, dtype, exact=False)
-        seen |= {tuple(tile): tile for tile in candidates(p, device(0))}
-    for chosen in [*seen.values(), Few(1, 1), Few(2, 2), Few(8, 4)]:
-        monkeypatch.setattr(stream, "tile_of", lambda p, on, chosen=chosen: chosen)
-        stream.kernel.cache_clear()
+        p = StreamStep.of(load_assembly(text_of(make_cell(name), True)), n, 48, 96, dtype, exact=False)
+        seen |= {tuple(tile): tile for tile in list_tiles(p, device_info(0))}
+    for chosen in [*seen.values(), SmallBatchTile(1, 1), SmallBatchTile(2, 2), SmallBatchTile(8, 4)]:
+        monkeypatch.setattr(streaming, "choose_tile", lambda p, on, chosen=chosen: chosen)
+        streaming.prepare_kernel.cache_clear()
         follows(name, 75, 48, 96, dtype, exact=False, steps=3)
-    stream.kernel.cache_clear()
+    streaming.prepare_kernel.cache_clear()
 
 
 def test_reset_and_set_state() -> None:
     cell = make_cell("lstm")
     layers = layers_of(cell, 2, 16, 64, torch.float32)
-    pool, x = Slots(cell, layers, 100), torch.randn(3, 50, 16, device="cuda")
+    pool, x = SessionSlots(cell, layers, 100), torch.randn(3, 50, 16, device="cuda")
     which = torch.randperm(100)[:50]
     first = pool.step(x[0], which)
     pool.step(x[1], which)
-    other = Slots(cell, layers, 60)
+    other = SessionSlots(cell, layers, 60)
     other.set_state(range(50), pool.state(which))
     assert torch.equal(other.step(x[2], torch.arange(50).cuda()), pool.step(x[2], which))
     pool.reset(which[:20])
@@ -154,7 +154,7 @@ def test_a_graph_is_replayed(n: int) -> None:
     """With indices changed in place and idle rows."""
     cell = make_cell("lstm")
     layers = layers_of(cell, 2, 32, 64, torch.bfloat16)
-    pool, other = Slots(cell, layers, 2 * n), Slots(cell, layers, 2 * n)
+    pool, other = SessionSlots(cell, layers, 2 * n), SessionSlots(cell, layers, 2 * n)
     x, index = torch.zeros(n, 32, device="cuda", dtype=torch.bfloat16), torch.full((n,), -1, device="cuda")
     pool.step(x, index)
     graph = torch.cuda.CUDAGraph()
@@ -178,7 +178,7 @@ def test_twice_the_same(n: int) -> None:
     found = []
     x = torch.randn(10, n, 64, device="cuda")
     for _ in range(3):
-        pool = Slots(cell, layers, n)
+        pool = SessionSlots(cell, layers, n)
         order = torch.arange(n - 1, -1, -1).cuda()
         found.append(torch.stack([pool.step(x[t], order) for t in range(10)]))
     assert torch.equal(found[0], found[1])
@@ -194,8 +194,8 @@ def test_networks_stream_by_it(name: str, dtype: torch.dtype, monkeypatch: pytes
     x = torch.randn(5, 8, 16, device="cuda").to(dtype)
     bound = allowed(dtype, False) if dtype != torch.float64 else TOLERANCE[dtype]
     launched: list[int] = []
-    launch = Slots.launch
-    monkeypatch.setattr(Slots, "launch", lambda self, x, where: (launched.append(1), launch(self, x, where))[1])
+    launch = SessionSlots.launch
+    monkeypatch.setattr(SessionSlots, "launch", lambda self, x, where: (launched.append(1), launch(self, x, where))[1])
     for _ in range(2):
         expected, running, carried = net(x), net.stream(5), None
         for t in range(8):

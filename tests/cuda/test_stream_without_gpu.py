@@ -13,20 +13,20 @@ from torch import Tensor
 
 from recur.cells import make_cell
 from recur.cells.cell import Cell
+from recur.compiler.program_text import text_of
 from recur.errors import BackendError, DtypeError, OptionError, ShapeError
-from recur.nn import Init, Recurrent
+from recur.nn import Init, Recurrent, packed
 from recur.ops import scan
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cuda import nvrtc, stream, tiles
-from recur.ops.cuda.device import A100, H200
-from recur.ops.cuda.source import load
-from recur.ops.cuda.stream import Slots
-from recur.ops.cuda.tiles import Few, Many, Step, Tile
+from recur.ops.cuda import config, nvrtc, streaming
+from recur.ops.cuda.codegen import load_assembly
+from recur.ops.cuda.config import LargeBatchTile, SmallBatchTile, StreamStep, StreamTile
+from recur.ops.cuda.driver import A100, H200
+from recur.ops.cuda.streaming import SessionSlots
 from tests.cuda import host
 from tests.support import close, random_weights
 
 needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
-needs_nvrtc = pytest.mark.skipif(nvrtc.compiler() is None, reason="no NVRTC")
+needs_nvrtc = pytest.mark.skipif(nvrtc.load_compiler() is None, reason="no NVRTC")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     host.streams_on_cpu(monkeypatch, folder)
     yield monkeypatch
-    stream.kernel.cache_clear()
+    streaming.prepare_kernel.cache_clear()
 
 
 def layers_of(cell: Cell, count: int, D: int, H: int, dtype: torch.dtype) -> list[dict[str, Tensor]]:
@@ -66,7 +66,7 @@ def follows(
     layers = layers_of(cell, count, D, H, dtype)
     x = torch.randn(slots, steps, D, dtype=dtype)
     expected, finals = by_loop(cell, layers, x)
-    pool, taken = Slots(cell, layers, slots), torch.zeros(slots, dtype=torch.int64)
+    pool, taken = SessionSlots(cell, layers, slots), torch.zeros(slots, dtype=torch.int64)
     while (taken < steps).any():
         ready = torch.nonzero(taken < steps)[:, 0]
         which = ready[torch.randperm(len(ready))[:n]]
@@ -85,18 +85,20 @@ def test_cells(name: str) -> None:
 
 
 @needs_gcc
-@pytest.mark.parametrize("tile", [Few(1, 1), Few(2, 2), Few(4, 4), Few(8, 4)], ids=str)
-def test_few_rows(kernels: pytest.MonkeyPatch, tile: Tile) -> None:
-    kernels.setattr(stream, "tile_of", lambda p, on: tile)
+@pytest.mark.parametrize(
+    "tile", [SmallBatchTile(1, 1), SmallBatchTile(2, 2), SmallBatchTile(4, 4), SmallBatchTile(8, 4)], ids=str
+)
+def test_few_rows(kernels: pytest.MonkeyPatch, tile: StreamTile) -> None:
+    kernels.setattr(streaming, "choose_tile", lambda p, on: tile)
     follows("gru", 1, 6, 13, 6)
 
 
 MANY = [
-    Many(1, 1, 8, 1, 1, 8, 2),
-    Many(1, 2, 4, 1, 2, 4, 3),
-    Many(2, 2, 2, 1, 1, 2, 4),
-    Many(4, 2, 1, 2, 1, 2, 3),
-    Many(1, 4, 2, 2, 2, 6, 2),
+    LargeBatchTile(1, 1, 8, 1, 1, 8, 2),
+    LargeBatchTile(1, 2, 4, 1, 2, 4, 3),
+    LargeBatchTile(2, 2, 2, 1, 1, 2, 4),
+    LargeBatchTile(4, 2, 1, 2, 1, 2, 3),
+    LargeBatchTile(1, 4, 2, 2, 2, 6, 2),
 ]
 
 
@@ -105,10 +107,10 @@ MANY = [
     ("name", "tile", "exact"),
     [(("lstm", "gru", "mingru")[k % 3], tile, bool(k % 2)) for k, tile in enumerate([*MANY, MANY[0]])],
 )
-def test_many_rows(kernels: pytest.MonkeyPatch, name: str, tile: Many, exact: bool) -> None:
+def test_many_rows(kernels: pytest.MonkeyPatch, name: str, tile: LargeBatchTile, exact: bool) -> None:
     """In float32, by products of the tensor cores' form: rows, units and K that no tile divides."""
-    kernels.setattr(stream, "tile_of", lambda p, on: tile)
-    kernels.setattr(stream, "uses_tf32", lambda: not exact)
+    kernels.setattr(streaming, "choose_tile", lambda p, on: tile)
+    kernels.setattr(streaming, "uses_tf32", lambda: not exact)
     D = 36 if tile.blocks == 1 else 35
     follows(name, 2, D, 35, tile.rows + 3, dtype=torch.float32, tolerance=2e-5 if exact else 1e-2)
 
@@ -118,7 +120,11 @@ def test_states_are_read_set_and_begun_anew() -> None:
     torch.manual_seed(0)
     cell = make_cell("slstm")  # whose m starts at −∞
     layers = layers_of(cell, 2, 3, 8, torch.float64)
-    pool, other, x = Slots(cell, layers, 5), Slots(cell, layers, 7), torch.randn(4, 3, 3, dtype=torch.float64)
+    pool, other, x = (
+        SessionSlots(cell, layers, 5),
+        SessionSlots(cell, layers, 7),
+        torch.randn(4, 3, 3, dtype=torch.float64),
+    )
     which = [4, 0, 2]
     first = pool.step(x[0], which)
     pool.step(x[1], which)
@@ -126,7 +132,7 @@ def test_states_are_read_set_and_begun_anew() -> None:
     close(other.step(x[2], [6, 1, 3]), pool.step(x[2], which), "carried over")
     pool.reset([4, 2])
     close(pool.step(x[0, [0, 2]], [4, 2]), first[[0, 2]], "begun anew")
-    again = Slots(cell, layers, 3)
+    again = SessionSlots(cell, layers, 3)
     again.set_state([0, 1, 2], [[part[:1] for part in layer] for layer in other.state([6])])
     assert all(torch.equal(part[0], part[2]) for layer in again.state([0, 1, 2]) for part in layer)
 
@@ -136,7 +142,11 @@ def test_idle_rows_leave_slots_as_they_are() -> None:
     torch.manual_seed(0)
     cell = make_cell("lstm")
     layers = layers_of(cell, 1, 3, 8, torch.float64)
-    pool, alone, x = Slots(cell, layers, 4), Slots(cell, layers, 4), torch.randn(4, 3, dtype=torch.float64)
+    pool, alone, x = (
+        SessionSlots(cell, layers, 4),
+        SessionSlots(cell, layers, 4),
+        torch.randn(4, 3, dtype=torch.float64),
+    )
     for _ in range(2):
         got = pool.launch(x, torch.tensor([-1, 3, 4, 1]))
         close(got[[1, 3]], alone.step(x[[1, 3]], [3, 1]), "outputs")
@@ -147,11 +157,12 @@ def test_idle_rows_leave_slots_as_they_are() -> None:
 @needs_gcc
 def test_networks_stream_by_it(kernels: pytest.MonkeyPatch) -> None:
     """step and stream, with weights that change on the way, and options that make it another path's."""
-    kernels.setattr(stream, "is_on_gpu", lambda x: True)
-    kernels.setattr(stream, "unsupported_reason", lambda *_: None)
+    for module in (streaming, packed):
+        kernels.setattr(module, "is_on_gpu", lambda x: True)
+    kernels.setattr(streaming, "unsupported_reason", lambda *_: None)
     launched: list[int] = []
-    launch = Slots.launch
-    kernels.setattr(Slots, "launch", lambda self, x, where: (launched.append(len(x)), launch(self, x, where))[1])
+    launch = SessionSlots.launch
+    kernels.setattr(SessionSlots, "launch", lambda self, x, where: (launched.append(len(x)), launch(self, x, where))[1])
     torch.manual_seed(0)
     net = Recurrent("gru", 3, 9, layers=2, init=Init(state="learned"), dtype=torch.float64).eval()
     with torch.no_grad():
@@ -181,12 +192,12 @@ def test_networks_stream_by_it(kernels: pytest.MonkeyPatch) -> None:
 def test_what_is_refused() -> None:
     cell = make_cell("lstm")
     layers = layers_of(cell, 1, 3, 4, torch.float64)
-    pool, x = Slots(cell, layers, 4), torch.zeros(2, 3, dtype=torch.float64)
+    pool, x = SessionSlots(cell, layers, 4), torch.zeros(2, 3, dtype=torch.float64)
     for index in ([0, 4], [-1, 0], [1, 1]):
         with pytest.raises(OptionError, match="slot"):
             pool.step(x, index)
     with pytest.raises(OptionError, match="whole number"):
-        Slots(cell, layers, 0)
+        SessionSlots(cell, layers, 0)
     with pytest.raises(ShapeError, match="takes x of"):
         pool.step(x[:, :2], [0, 1])
     with pytest.raises(ShapeError, match=r"\(n,\)"):
@@ -194,13 +205,13 @@ def test_what_is_refused() -> None:
     with pytest.raises(DtypeError, match="float64"):
         pool.step(x.float(), [0, 1])
     with pytest.raises(ShapeError, match="a layer reads"):
-        Slots(cell, layers * 2, 4)
+        SessionSlots(cell, layers * 2, 4)
     with pytest.raises(BackendError, match="projected"):
-        Slots(cell, [random_weights(cell, 3, 4, 2)], 4)
+        SessionSlots(cell, [random_weights(cell, 3, 4, 2)], 4)
     with pytest.raises(BackendError, match="no step on the GPU"):
-        Slots(make_cell("lnlstm"), [random_weights(make_cell("lnlstm"), 3, 4)], 4)
+        SessionSlots(make_cell("lnlstm"), [random_weights(make_cell("lnlstm"), 3, 4)], 4)
     assert pool.step(x[:0], []).shape == (0, 4)
-    assert "cpu" in str(stream.unsupported_reason(cell, x, True))
+    assert "cpu" in str(streaming.unsupported_reason(cell, x, True))
 
 
 @needs_nvrtc
@@ -210,12 +221,14 @@ def test_what_is_refused() -> None:
     [("lstm", torch.bfloat16), ("gru", torch.float32), ("slstm", torch.float16), ("indrnn", torch.float64)],
 )
 def test_kernels_compile(name: str, dtype: torch.dtype, architecture: str) -> None:
-    compiler, cell = nvrtc.compiler(), text_of(make_cell(name), True)
+    compiler, cell = nvrtc.load_compiler(), text_of(make_cell(name), True)
     assert compiler is not None
     device = A100 if architecture == "sm_80" else H200
     for n in (1, 16, 4096):
-        p = Step.of(load(cell), n, 512, 512, dtype, exact=n == 16 and dtype == torch.float32)
-        used = compiler.compile(stream.text(cell, dtype, tiles.tile_of(p, device), p, n > 1), architecture).usage
+        p = StreamStep.of(load_assembly(cell), n, 512, 512, dtype, exact=n == 16 and dtype == torch.float32)
+        used = compiler.compile(
+            streaming.kernel_text(cell, dtype, config.choose_tile(p, device), p, n > 1), architecture
+        ).usage
         assert used["stream_step"].spilled <= 64, (n, used)
 
 
@@ -226,8 +239,8 @@ def test_tiles() -> None:
             for on in (H200, A100, host.SMALL._replace(shared=101376)):
                 for n in (1, 5, 64, 4096):
                     for H in (1, 33, 256, 4096):
-                        p = Step(gates, products, n, 100, H, size, size == 4)
-                        assert tiles.tile_of(p, on).shared_bytes(p) <= on.shared
-                        assert isinstance(tiles.tile_of(p, on), Few) == (n <= tiles.FEW)
-    one = Step(4, 4, 1, 256, 256, 4, False)
-    assert tiles.tile_of(one, H200).ctas(one) >= 100
+                        p = StreamStep(gates, products, n, 100, H, size, size == 4)
+                        assert config.choose_tile(p, on).shared_bytes(p) <= on.shared
+                        assert isinstance(config.choose_tile(p, on), SmallBatchTile) == (n <= config.SMALL_BATCH_ROWS)
+    one = StreamStep(4, 4, 1, 256, 256, 4, False)
+    assert config.choose_tile(one, H200).ctas(one) >= 100

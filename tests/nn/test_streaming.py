@@ -14,8 +14,8 @@ from recur.cells import make_cell
 from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
 from recur.nn import Connections, Depth, Dropout, Init, Recurrent
 from recur.nn.streaming import stack_of
-from recur.ops.cpu.plan import Plan
-from recur.ops.cpu.stack import MAX_PLANS
+from recur.ops.cpu.plans import CorePlan
+from recur.ops.cpu.streaming import MAX_PLANS
 from tests.support import ALL_CELLS, DOUBLE, ISAS, NATIVE_CELLS, close, core, needs_core
 
 D, H = 5, 35
@@ -147,21 +147,21 @@ def test_steps_of_fused_optimizers_are_noticed(optimizer: Any) -> None:
 
 
 @pytest.fixture
-def packings(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+def packings(monkeypatch: pytest.MonkeyPatch) -> list[CorePlan]:
     """Every packing of a layer's weights."""
-    made: list[Plan] = []
-    pack = Plan.pack
+    made: list[CorePlan] = []
+    pack = CorePlan.pack
 
-    def counted(plan: Plan, tensors: Sequence[Tensor]) -> Tensor:
+    def counted(plan: CorePlan, tensors: Sequence[Tensor]) -> Tensor:
         made.append(plan)
         return pack(plan, tensors)
 
-    monkeypatch.setattr(Plan, "pack", counted)
+    monkeypatch.setattr(CorePlan, "pack", counted)
     return made
 
 
 @needs_core
-def test_batches_of_every_size_share_packed_weights(packings: list[Plan]) -> None:
+def test_batches_of_every_size_share_packed_weights(packings: list[CorePlan]) -> None:
     net, sizes = network(layers=2), range(1, 13)  # more sizes than plans are held for
     streams = [(net.stream(B), torch.randn(B, 3, D, **DOUBLE)) for B in sizes]
     expected = [net(x).outputs.detach() for _, x in streams]
@@ -342,7 +342,7 @@ def test_networks_of_inference_mode_stream() -> None:
     for t in range(1, 4):
         close(stream.step(x[:, t]), expected[:, t - 1])
     with pytest.raises(BackendError, match="nothing would tell that its weights have changed"):
-        net.stream(2, products="bfloat16").step(x[:, 0])
+        net.stream(2, matmul_dtype="bfloat16").step(x[:, 0])
 
 
 @needs_core

@@ -37,7 +37,7 @@ BAD: list[tuple[dict[str, Any], type[RecurError], str]] = [
     ({"mask": x(3, 3).to_sparse()}, DtypeError, "mask must be a plain tensor"),
     ({"bptt": torch.ones(5).to_sparse()}, OptionError, "ξ must be a plain tensor"),
     ({"lengths": [5, 2**70, 3]}, OptionError, "3 whole numbers, got"),
-    ({"products": ["int8"]}, OptionError, "unknown products"),
+    ({"matmul_dtype": ["int8"]}, OptionError, "unknown matmul_dtype"),
     # dtype and device
     ({"x": x(3, 5, 4, dtype=torch.float32)}, DtypeError, r"x is float32 and weight_ih float64; convert x with x.to\("),
     ({"x": x(3, 5, 4, dtype=torch.long)}, DtypeError, r"must hold real numbers, got int64; use x.float\(\)"),

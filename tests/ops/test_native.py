@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.ops.bptt import BPTT
-from recur.ops.cpu.plan import Plan
+from recur.ops.cpu.plans import CorePlan
 from tests.support import ISAS, NATIVE_CELLS, Case, all_close, close, core, in_double, needs_core, random_state
 
 pytestmark = needs_core
@@ -221,13 +221,13 @@ def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setattr(core, "parallel", None)
     elif core.parallel is None:
         pytest.skip("torch's threads were not found")
-    run, used = Plan.run, []
+    run, used = CorePlan.run, []
 
-    def watched(plan: Plan, tensors: Sequence[Tensor]) -> None:
+    def watched(plan: CorePlan, tensors: Sequence[Tensor]) -> None:
         used.append(plan.bound(tensors).parallel)
         run(plan, tensors)
 
-    monkeypatch.setattr(Plan, "run", watched)
+    monkeypatch.setattr(CorePlan, "run", watched)
     yield
     assert used
     assert all((entry is None) == without for entry in used)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.utils._pytree import tree_leaves
 
-import recur.ops.chunks as steps_at_once
+import recur.ops.parallel as steps_at_once
 from recur.cells import Cell
 from recur.errors import BackendError
 from recur.ops import scan

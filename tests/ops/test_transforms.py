@@ -175,7 +175,7 @@ def test_what_differs_between_samples_of_a_vmap_cannot_say_which_steps_follow() 
         vmap(lambda x, reset: runs(case, "auto", reset=reset)(x, weights))(x, RESET.expand(4, 2, 3))
     with pytest.raises(OptionError, match="lengths must be the same for all samples"):
         vmap(lambda x, n: runs(case, "auto", lengths=n)(x, weights))(x, torch.ones(4, 2, dtype=torch.long))
-    with pytest.raises(OptionError, match="clip bounds a gradient on its way back; a derivative in forward mode"):
+    with pytest.raises(OptionError, match="clip bounds the gradient of a backward pass; a forward-mode derivative"):
         jvp(lambda x: runs(case, "auto", bptt="clip:1")(x, weights), (x[0],), (x[1],))
 
 

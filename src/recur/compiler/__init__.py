@@ -1,13 +1,12 @@
-"""The compiler of steps: a cell's step is traced once, differentiated, and assembled into a short program.
+"""Compiler of steps: trace a cell's step once, differentiate it, and assemble both into short programs.
 
-    formulas.py      PyTorch's pointwise functions by name: what a step may be written in
-    step.py          trace → expressions, compared with the step itself
-    expressions.py   values made of values, each written once
-    affine.py        steps that are affine in their states: what can run along time in pieces
-    ranges.py        between which numbers a value lies
+    formulas.py      PyTorch's pointwise functions as expressions
+    tracing.py       torch.fx trace → expressions, compared with the step itself
+    expressions.py   graph of pointwise expressions
+    affine.py        steps that are affine in their states, which can run in parallel over time
     derivative.py    ∂L/∂leaf of every leaf, as expressions
-    assembly.py      a cell's three programs, and what is saved for the backward pass
-    writer.py        expressions → instructions and places
+    assembly.py      programs for inference, training and the backward pass
+    equations.py     readable equations of a step and of its derivative
 
-What runs a program or prints it (the C++ core's interpreter today) reads an `Assembly` and nothing else.
+Backends and exporters read an `Assembly` and nothing else.
 """

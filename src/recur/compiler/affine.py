@@ -1,41 +1,108 @@
-"""Steps that are affine in their states: s' = A s + b, where A and b know nothing of s.
+"""Steps that are affine in their states, s' = A s + b, where A and b do not depend on s.
 
-A composition of affine maps is affine, so steps of such a cell may be put together in any order: time can be cut into
-pieces that run at once. States need not all be of one kind. They fall into *stages*, each made of states that read each
-other's past:
+A composition of affine maps is affine, so the steps of such a cell can be combined in any order, and a sequence can be
+split into blocks that run at the same time. The states of a cell form *stages*. A stage holds states that read each
+other's previous value:
 
-    a stage of states that read their own past       s'_i = Σ_j A_ij ⊙ s_j + b_i      carried along time
-    a stage of one that does not                     s'   = b                          read out, step by step
+    a stage whose states read their own past         s'_i = Σ_j A_ij ⊙ s_j + b_i      carried from step to step
+    a stage of one state that does not               s'   = b                          computed step by step
 
-where A and b are pointwise in the input, the weights and the states of earlier stages, before a step and after it.
-SRU's c is the first kind and its h = r ⊙ g(c') + (1 − r) ⊙ x the second; the two parts of a complex state that is
-turned, as in an LRU, are one stage of two.
+A and b are pointwise in the input, the weights and the states of earlier stages, before and after the step. In an SRU,
+c is the first kind and h = r ⊙ g(c') + (1 − r) ⊙ x the second. The two parts of a rotated complex state, as in an LRU,
+form one stage of two states.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recur.compiler.expressions import Expressions
-from recur.compiler.ranges import Range, range_of
+
+Range = tuple[float, float]
+"""The lowest and the highest possible value."""
+
+
+def range_of(terms: Expressions, value: int, own: Sequence[Range] = ()) -> Range:
+    """Return bounds of a value that hold for every value of the leaves.
+
+    own: the ranges of the leaves of role `w`; all other leaves are unbounded.
+    """
+    known: dict[int, Range] = {}
+    for part in terms.reached_from([value]):
+        op, args, leaf = terms[part]
+        if op == "number":
+            known[part] = leaf, leaf
+        elif op == "w" and own:
+            known[part] = own[int(leaf)]
+        else:
+            known[part] = _range(op, [known[arg] for arg in args])
+        if op == "select" and terms[args[0]].op == "less" and args[1] in terms[args[0]].args:
+            # `a if b < a else c`: the branch is taken only where a exceeds b, so b bounds it. softplus needs this.
+            small, large = terms[args[0]].args
+            low, high = known[args[1]]
+            chosen = (max(low, known[small][0]), high) if args[1] == large else (low, min(high, known[large][1]))
+            known[part] = min(chosen[0], known[args[2]][0]), max(chosen[1], known[args[2]][1])
+    return known[value]
+
+
+def _range(op: str, args: Sequence[Range]) -> Range:
+    match op, args:
+        case "neg", [(low, high)]:
+            return -high, -low
+        case "add", [(a, b), (c, d)]:
+            return a + c, b + d
+        case "sub", [(a, b), (c, d)]:
+            return a - d, b - c
+        case "mul", [(a, b), (c, d)]:
+            corners = [0.0 if p == 0 or q == 0 else p * q for p in (a, b) for q in (c, d)]  # 0 · ∞: the 0 is exact
+            return min(corners), max(corners)
+        case "exp", [(low, high)]:
+            return _exp(low), _exp(high)
+        case "log1p", [(low, high)] if low >= 0:
+            return math.log1p(low), math.log1p(high)
+        case "sqrt", [(low, high)] if low >= 0:
+            return math.sqrt(low), math.sqrt(high)
+        case "relu", [(low, high)]:
+            return max(low, 0.0), max(high, 0.0)
+        case "abs", [(low, high)]:
+            return (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+        case "minimum", [(a, b), (c, d)]:
+            return min(a, c), min(b, d)
+        case "maximum", [(a, b), (c, d)]:
+            return max(a, c), max(b, d)
+        case "select", [_, (a, b), (c, d)]:
+            return min(a, c), max(b, d)
+        case (("sigmoid" | "less" | "less_equal" | "equal"), _):
+            return 0.0, 1.0
+        case (("tanh" | "sin" | "cos" | "erf" | "sign"), _):
+            return -1.0, 1.0
+    return -math.inf, math.inf
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
 
 Sums = dict[int, int]
-"""An affine form: for each state the value that multiplies it, and at CONSTANT what is added."""
+"""An affine form: for each state its factor, and at CONSTANT the added term."""
 
 CONSTANT = -1
 
 
 @dataclass(frozen=True)
-class Stage:
+class AffineStage:
+    """States that read each other's previous value, with their A and b."""
+
     states: tuple[int, ...]
     matrix: tuple[tuple[int | None, ...], ...]
-    """A: a value for each pair of these states, row by row; None is zero."""
+    """A: one value per pair of states, row by row; None is zero."""
     offset: tuple[int, ...]
-    """b: a value for each of them."""
+    """b: one value per state."""
     bounded: bool
-    """Whether no product of several A can grow without limit: one state, and |A| ≤ 1 whatever the numbers are."""
+    """Whether products of several A stay bounded: the stage has one state, and |A| ≤ 1 for all inputs."""
 
     @property
     def carried(self) -> bool:
@@ -43,22 +110,24 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Affine:
-    """A step as stages, each on those before it."""
+class AffineStep:
+    """A step as a sequence of stages; a stage may read the results of earlier ones."""
 
     terms: Expressions
-    """Those of the step, in which its values keep their numbers, and the coefficients."""
-    stages: tuple[Stage, ...]
+    """The expressions of the step, with unchanged indices, and the coefficients."""
+    stages: tuple[AffineStage, ...]
     before: frozenset[int]
-    """The states whose values before a step some stage reads, beside its own."""
+    """States whose previous value is read by the coefficients of a stage."""
 
 
 def affine_stages(
     given: Expressions, states: Sequence[int], names: Sequence[str], own: Sequence[Range] = (), role: str = "s"
-) -> Affine | str:
-    """The stages of a step, given its next states, functions of the leaves of one role; or why there are none.
+) -> AffineStep | str:
+    """Split a step into stages, or return the reason why it is not affine.
 
-    `own` holds the ranges of the leaves `w`.
+    states: the next states, as values of `given`
+    own:    the ranges of the leaves `w`
+    role:   the leaves in which the step must be affine: `s`, or `g` for the backward pass
     """
     terms = copy.deepcopy(given)
     if any(terms[value].op == "h" for value in terms.reached_from(states)):
@@ -68,9 +137,9 @@ def affine_stages(
     ]
     if any(j >= len(states) for read in reads for j in read):
         return "its step reads other states than it returns"
-    stages: list[Stage] = []
+    stages: list[AffineStage] = []
     for group in _groups(reads):
-        forms = [_Forms(terms, role, group)(states[i]) for i in group]
+        forms = [_AffineForms(terms, role, group)(states[i]) for i in group]
         for i, form in zip(group, forms, strict=True):
             if form is None:
                 return f"its state {names[i]} is not affine in {', '.join(names[j] for j in group)}"
@@ -78,12 +147,12 @@ def affine_stages(
         matrix = tuple(tuple(row.get(j) for j in group) for row in rows)
         offset = tuple(row.get(CONSTANT, terms.number(0)) for row in rows)
         bounded = len(group) == 1 and all(_within_one(terms, value, own) for value in matrix[0])
-        stages.append(Stage(tuple(group), matrix, offset, bounded))
-    return Affine(terms, tuple(stages), _before(terms, role, states, stages))
+        stages.append(AffineStage(tuple(group), matrix, offset, bounded))
+    return AffineStep(terms, tuple(stages), _before(terms, role, states, stages))
 
 
 def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
-    """States that reach each other through the past, together; those that others read, first."""
+    """Group states that depend on each other's past, ordered so that each group follows the groups it reads."""
     reach = [set(read) for read in reads]
     for _ in reads:
         for i, reached in enumerate(reach):
@@ -91,7 +160,7 @@ def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
     groups: list[list[int]] = []
     left = list(range(len(reads)))
     while left:
-        # The first whose past holds nothing but its own group and what stands already; such a one is always left.
+        # Take the first state that depends only on its own group and on earlier groups. One always exists.
         for i in left:
             group = [j for j in left if j == i or (j in reach[i] and i in reach[j])]
             if all(j in group or j not in left for j in reach[i]):
@@ -101,8 +170,8 @@ def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
     return groups
 
 
-class _Forms:
-    """Values as affine forms in some states; None for a value that is none."""
+class _AffineForms:
+    """Conversion of values to affine forms in the states of a group; None for a value that is not affine."""
 
     def __init__(self, terms: Expressions, role: str, group: Sequence[int]) -> None:
         self.t, self.role, self.group = terms, role, group
@@ -140,8 +209,8 @@ class _Forms:
         return None
 
 
-def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequence[Stage]) -> frozenset[int]:
-    """Which states' past the coefficients read. A next state that is known by then is not looked into."""
+def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequence[AffineStage]) -> frozenset[int]:
+    """Return the states whose previous value the coefficients read."""
     known: dict[int, None] = {}
     found: set[int] = set()
     for stage in stages:
@@ -152,8 +221,8 @@ def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequen
     return frozenset(found)
 
 
-def values_of(stage: Stage) -> list[int]:
-    """All values that a stage is computed from."""
+def values_of(stage: AffineStage) -> list[int]:
+    """Return all values that a stage is computed from."""
     return [*(value for row in stage.matrix for value in row if value is not None), *stage.offset]
 
 

@@ -1,4 +1,4 @@
-"""The derivative of a step's expressions, in reverse mode: expressions again, in the same terms."""
+"""Reverse-mode derivatives of expressions; the result is expressions in the same graph."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import NamedTuple
 from recur.compiler.expressions import Expressions
 
 
-class Gradients(NamedTuple):
-    """What reverse mode finds."""
+class ExpressionGradients(NamedTuple):
+    """Gradients of a scalar L with respect to leaves, states and intermediate values."""
 
     leaves: dict[tuple[str, int], int]
     """∂L/∂leaf, by role and index."""
     states: list[int]
-    """∂L/∂state whole: what arrives from outside, and what comes through the other states of the step."""
+    """Full ∂L/∂state: the incoming gradient, and the part through the other states of the step."""
     values: dict[int, int]
-    """∂L of every value that has one."""
+    """∂L/∂value of every value that has a gradient."""
 
 
-def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int]) -> Gradients:
-    """∂L/∂leaf for every leaf of a step, given ∂L/∂state from outside: reverse mode, from the last value back."""
+def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int]) -> ExpressionGradients:
+    """Differentiate a step, given the incoming gradient ∂L/∂state of every next state."""
     adjoint: dict[int, int] = {}
 
     def add(value: int, gradient: int) -> None:
@@ -40,13 +40,14 @@ def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int
             for arg, gradient_of_arg in zip(args, DERIVATIVES[op](t, adjoint[value], value, *args), strict=True):
                 if gradient_of_arg is not None and t[arg].op != "number":
                     add(arg, gradient_of_arg)
-    # A state that is handed on as it came is the next step's too: what that one does with it is no gradient of this.
+    # A state that is returned unchanged is the same value before and after the step. Its adjoint would then include
+    # what this step does with it, so its full gradient is the incoming one.
     whole = [g if t[state].op == "s" else adjoint[state] for state, g in zip(states, gradients, strict=True)]
-    return Gradients(found, whole, adjoint)
+    return ExpressionGradients(found, whole, adjoint)
 
 
 Rule = Callable[..., Sequence[int | None]]
-"""`rule(t, g, y, *args)`: from y = op(args) and its gradient g, the gradient of each argument, or None for none."""
+"""`rule(t, g, y, *args)`: given y = op(args) and its gradient g, return the gradient of each argument (None: zero)."""
 
 
 def _quotient(t: Expressions, g: int, y: int, a: int, b: int) -> list[int]:
@@ -55,7 +56,7 @@ def _quotient(t: Expressions, g: int, y: int, a: int, b: int) -> list[int]:
 
 
 def _relu(t: Expressions, g: int, y: int, a: int) -> list[int]:
-    """From its result, which is often a state and in memory anyway."""
+    """Use the result y, which is often a state and therefore in memory."""
     return [t("select", t("less", t.number(0), y), g, t.number(0))]
 
 
@@ -65,7 +66,7 @@ def _erf(t: Expressions, g: int, y: int, a: int) -> list[int]:
 
 
 def _extreme(t: Expressions, g: int, wins: int, a: int, b: int) -> list[int]:
-    """`wins` is 1 where a is the result; where both are equal they share the gradient."""
+    """Split the gradient of a minimum or maximum. wins: 1 where a is the result; equal arguments get half each."""
     share = t("add", wins, t("mul", t.number(0.5), t("equal", a, b)))
     return [t("mul", g, share), t("mul", g, t("sub", t.number(1), share))]
 
@@ -105,4 +106,4 @@ DERIVATIVES: dict[str, Rule] = {
     "less_equal": _none,
     "equal": _none,
 }
-"""Operation by operation; at a kink, what PyTorch takes."""
+"""Derivative rules by operation. Where a function has a kink, the value is that of PyTorch."""

@@ -1,8 +1,8 @@
-"""Pointwise expressions: values made of values, each written once.
+"""Graph of pointwise expressions, in which equal expressions are one node.
 
-A value is an index. Leaves are what a step is given (`x.i`, `h.i`, `s.c`, `w.p`), numbers, and, in the backward pass,
-the gradients of the next states. The same operation on the same values is the same value, so common terms are shared by
-construction, forward and back.
+A value is the index of a node. Leaves are the arguments of a step (`x.i`, `h.i`, `s.c`, `w.p`), numbers and, in the
+backward pass, the gradients of the next states. The same operation on the same values gives the same index, so common
+subexpressions are shared, also between forward and backward pass.
 """
 
 from __future__ import annotations
@@ -43,20 +43,24 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "minimum": torch.minimum,
     "maximum": torch.maximum,
 }
-"""What a program may do, and what it means. Comparisons give 1 and 0."""
+"""The operations of a program and their meaning. Comparisons return 1 or 0."""
 
 COSTLY = {"sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "div"}
-"""Worth saving for the backward pass rather than computing twice."""
+"""Operations whose results are saved for the backward pass rather than recomputed."""
 
 
 class Node(NamedTuple):
+    """One operation or leaf."""
+
     op: str
     args: tuple[int, ...] = ()
     leaf: float = 0
-    """Which one, for a leaf; the number itself for a number."""
+    """The index of a leaf within its role; the number itself for `number`."""
 
 
 class Expressions:
+    """Nodes by index; calling the object adds an operation and simplifies it."""
+
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._index: dict[Node, int] = {}
@@ -81,7 +85,7 @@ class Expressions:
         return node.leaf if node.op == "number" else None
 
     def __call__(self, op: str, *args: int) -> int:
-        """An operation, unless a value it could be stands there already."""
+        """Return the value of an operation, simplified where an identity or constants allow it."""
         numbers = [self.number_of(arg) for arg in args]
         first, last = numbers[0], numbers[-1]
         match op:
@@ -109,12 +113,12 @@ class Expressions:
                 return args[1]
         if all(number is not None for number in numbers):
             return self.number(OPERATIONS[op](*(torch.tensor(n, dtype=torch.float64) for n in numbers)).item())
-        if op in ("add", "mul", "equal", "minimum", "maximum"):  # the order does not matter: choose one
+        if op in ("add", "mul", "equal", "minimum", "maximum"):  # commutative: one order, so that equal terms match
             args = tuple(sorted(args))
         return self._make(Node(op, args))
 
     def reached_from(self, values: Iterable[int], known: Collection[int] = ()) -> list[int]:
-        """All values that these are made of, themselves included, in the order they were made; none that is known."""
+        """Return `values` and all that they depend on, in topological order, without the known ones."""
         seen: set[int] = set(known)
         todo = list(values)
         while todo:
@@ -127,14 +131,14 @@ class Expressions:
     def evaluate(
         self, values: Iterable[int], leaves: Mapping[tuple[str, int], Tensor], known: dict[int, Tensor] | None = None
     ) -> list[Tensor]:
-        """These values in PyTorch, for leaves given as tensors. What is known is not computed; what was, is known."""
+        """Compute values in PyTorch. `known` holds results that are reused, and receives all new ones."""
         values = list(values)
         like = next(iter(leaves.values()))
         known = {} if known is None else known
         for value in self.reached_from(values, known):
             op, args, leaf = self.nodes[value]
             if op == "number":
-                # Filled where it lies: a copy from the host cannot be part of a CUDA graph.
+                # torch.full runs on the device; a copy from the host could not be captured in a CUDA graph.
                 known[value] = torch.full((), leaf, dtype=like.dtype, device=like.device)
             elif op in LEAVES:
                 known[value] = leaves[op, int(leaf)]

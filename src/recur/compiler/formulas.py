@@ -1,7 +1,7 @@
-"""PyTorch's pointwise functions by name, as expressions: what a cell's step may be written in.
+"""PyTorch's pointwise functions as expressions: the functions that a compiled step may use.
 
-Names are those of functions, of tensors' methods and of Python's operators alike. Values come as indices of terms, and
-so do numbers; options that are no numbers come as they are.
+The names are those of functions, tensor methods and Python operators. Tensors and numbers arrive as values of the
+graph; other options arrive unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _unequal(t: Expressions, a: int, b: int) -> int:
 
 
 def _truth(t: Expressions, a: int) -> int:
-    """1 for what is not 0."""
+    """Convert to 1 where a is not 0."""
     return a if t[a].op in COMPARISONS else _unequal(t, a, t.number(0))
 
 
@@ -50,7 +50,7 @@ def _either(t: Expressions, a: int, b: int) -> int:
 
 
 def _clamp(t: Expressions, a: int, low: int | None = None, high: int | None = None, **bounds: int | None) -> int:
-    """As a choice, not a maximum: at the bound itself PyTorch lets the gradient through."""
+    """Clamp by `select` and not by `maximum`: PyTorch passes the gradient at the bound itself."""
     low, high = bounds.get("min", low), bounds.get("max", high)
     if low is not None:
         a = t("select", t("less", a, low), low, a)
@@ -63,7 +63,7 @@ def _hardtanh(t: Expressions, a: int, low: int | None = None, high: int | None =
 
 
 def _clamp_strictly(t: Expressions, a: int, low: int, high: int) -> int:
-    """At the bound itself the gradient is 0, as hardtanh and its kin have it."""
+    """Clamp with gradient 0 at the bound, as hardtanh and relu6 do."""
     return t("select", t("less_equal", a, low), low, t("select", t("less_equal", high, a), high, a))
 
 
@@ -81,20 +81,20 @@ def _power(t: Expressions, a: int, exponent: int) -> int:
 def _softplus(t: Expressions, a: int, beta: int | None = None, threshold: int | None = None) -> int:
     scaled = a if beta is None else t("mul", beta, a)
     straight = t("less", t.number(20) if threshold is None else threshold, scaled)
-    smooth = t("log1p", t("exp", t("select", straight, t.number(0), scaled)))  # bounded, so that no gradient is 0 · ∞
+    smooth = t("log1p", t("exp", t("select", straight, t.number(0), scaled)))  # bounded: exp = ∞ gives a gradient 0 · ∞
     smooth = smooth if beta is None else t("div", smooth, beta)
     return t("select", straight, a, smooth)
 
 
 def _log_sigmoid(t: Expressions, a: int) -> int:
-    """min(a, 0) − log(1 + e^−|a|), with choices whose gradients add up to ½ at 0."""
+    """Return min(a, 0) − log(1 + e^−|a|), written so that the gradient at 0 is ½."""
     negative = t("less", a, t.number(0))
     below = t("select", negative, a, t.number(0))
     return t("sub", below, t("log1p", t("exp", t("select", negative, a, t("neg", a)))))
 
 
 def _elu(t: Expressions, a: int, alpha: int | None = None, inplace: bool = False, scale: float = 1.0) -> int:
-    curve = t("expm1", t("select", t("less", t.number(0), a), t.number(0), a))  # bounded, so that no gradient is 0 · ∞
+    curve = t("expm1", t("select", t("less", t.number(0), a), t.number(0), a))  # bounded: no gradient 0 · ∞
     curve = curve if alpha is None else t("mul", alpha, curve)
     return t("mul", t.number(scale), t("select", t("less", t.number(0), a), a, curve))
 

@@ -15,13 +15,13 @@ from torch.autograd.gradcheck import GradcheckError
 from recur.cells import Cell
 from recur.cells.cell import check_cell, check_projection
 from recur.cells.contract import check_step, versions_of
-from recur.compiler.readable import readable
+from recur.compiler.equations import equations_of
+from recur.compiler.program_text import assembled
 from recur.diagnostics.gradient_flow import flow
 from recur.diagnostics.subject import Subject
 from recur.errors import BackendError, CellError, RecurError
 from recur.nn import Recurrent
 from recur.ops import BACKENDS, scan
-from recur.ops.cpu.compiled import assembled
 from recur.utils.types import JsonObject
 
 B, T, D, H = 2, 3, 3, 4
@@ -258,7 +258,7 @@ def _kind(cell: Cell) -> JsonObject:
     except CellError:
         kind["projectable"] = False
     if pointwise:
-        kind["equations"], kind["derivative"] = readable(cell)
+        kind["equations"], kind["derivative"] = equations_of(cell)
     return kind
 
 

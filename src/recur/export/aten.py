@@ -20,7 +20,7 @@ from recur.compiler.expressions import OPERATIONS
 from recur.export.graphs import quiet
 from recur.export.interpret import interpret
 from recur.export.known import KINDS, LAYER, SCAN, with_layers
-from recur.ops.cpu.operators import LIBRARY
+from recur.ops.operator import LIBRARY
 
 LAYERS = {
     "lstm": torch.ops.aten.lstm.input,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recur.compiler.writer import Code
+from recur.compiler.assembly import Code
 from recur.export.c_layout import FIELDS, TYPES, Layout, Places
 from recur.export.c_scalars import INFIX, LIBRARY, OWN, STEP, number
 from recur.export.lowered import Each, Function, Product, Reduce, Running, Scan, Sort, Statement, largest

@@ -2,7 +2,7 @@
 
 torch.export follows the model once and writes down what it did, so that whatever a task, a pooling, an attention or a
 user's cell computes comes along without a line about it here. A recurrent layer stays one node, `recur::scan`
-(recur/ops/cpu/operators.py), which holds the cell as the text of its programs. Each target prints these graphs in its
+(recur/ops/operator.py), which holds the cell as the text of its programs. Each target prints these graphs in its
 own language; what a driver does around them (tokens, searches, tables) stands beside them as plain data.
 """
 
@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from recur.cells.cell import Cell
+from recur.compiler import program_text
 from recur.data.text import Vocab
 from recur.errors import OptionError
 from recur.export.escaping import identifier
 from recur.export.quantise import dequantised
 from recur.nn import Recurrent
-from recur.ops.cpu import compiled
 from recur.runs import Run
 from recur.utils.types import JsonObject
 
@@ -152,7 +152,7 @@ def copied(program: ExportedProgram) -> ExportedProgram:
 
 def has_program(cell: Cell, biased: bool = True) -> str | None:
     """Why a cell cannot be exported, or None."""
-    found = compiled.assembled(cell, biased)
+    found = program_text.assembled(cell, biased)
     return found if isinstance(found, str) else None
 
 
@@ -165,7 +165,7 @@ def ready(model: nn.Module) -> nn.Module:
                 name = layer.cell.name or type(layer.cell).__name__
                 instead = "train a pointwise one, such as lstm or gru, without --depth-transition"
                 raise OptionError(f"the cell {name} has no program to export: {reason}; {instead}")
-            layer.backend, layer.products = "native", ""
+            layer.backend, layer.matmul_dtype = "native", ""
     return model.requires_grad_(False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from recur.compiler.writer import Code
+from recur.compiler.assembly import Code
 
 Value = TypeVar("Value")
 Apply = Callable[..., Value]
@@ -36,7 +36,7 @@ def interpret(
 
 
 def _applied(op: str, values: list[Value], apply: Apply[Value]) -> Value:
-    """One instruction, of two operations where it is fused; see recur.compiler.writer.FUSED."""
+    """One instruction, of two operations where it is fused; see recur.compiler.assembly.FUSED."""
     match op, values:
         case "copy", [a]:
             return a

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from recur.compiler.writer import Code
+from recur.compiler.assembly import Code
 
 OPERATIONS = {
     "copy": "{0}",

@@ -20,10 +20,10 @@ from recur.cells import GRU, LSTM, Cell, Elman
 from recur.cells.peephole import PeepholeLSTM
 from recur.compiler.assembly import Assembly
 from recur.compiler.expressions import Expressions
+from recur.compiler.program_text import text_of
 from recur.export.graphs import copied
 from recur.export.interpret import interpret
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cpu.operators import LIBRARY
+from recur.ops.operator import LIBRARY
 
 KINDS: dict[str, Cell] = {
     "lstm": LSTM(),

@@ -9,7 +9,7 @@ that a graph leaves open (T, S, N), which are arguments of the function, each wi
     Running    the same, of all values up to each
     Sort       rows of to, rising
     Product    to[r, n] = bias[n] + Σ_d x[r, d] · weight[n, d]
-    Scan       a cell along steps: see recur.ops.cpu.operators
+    Scan       a cell along steps: see recur.ops.operator
 
 An expression is a number, a name (of a loop's counter or a letter), a number loaded from a buffer, or an operation,
 named as in recur.compiler.expressions where that has it; `kind` says what it is: float, double, int or bool. Both, and
@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from recur.compiler.writer import Code
+from recur.compiler.assembly import Code
 from recur.export.lowered_values import Buffer, Call, Expr, Load, Name, Number, parts
 
 

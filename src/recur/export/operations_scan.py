@@ -12,7 +12,7 @@ from recur.export.lowered import Block, Each, Scan
 from recur.export.lowered_values import ONE, Number, linear, number_of
 from recur.export.lowering import KINDS, Lazy, Lowering, Value, counters
 from recur.export.operations import operation
-from recur.ops.cpu.programs import load
+from recur.ops.cpu.programs import load_programs
 
 
 @operation("scan.default")
@@ -60,7 +60,7 @@ def _scan(
     cell: str,
 ) -> list[Lazy]:
     """Of one row."""
-    a = load(cell).assembly
+    a = load_programs(cell).assembly
     named = dict(zip(a.weight_names(len(weights)), weights, strict=True))
     given = low.stored(given)
     assert given.buffer is not None

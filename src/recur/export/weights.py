@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recur.compiler.program_text import text_of
 from recur.errors import OptionError
 from recur.export import Options, Written
 from recur.export.compare import SIZES, apart, check
@@ -20,7 +21,6 @@ from recur.export.interrupts import keep_files
 from recur.export.known import Known, recognised
 from recur.export.parts import metadata
 from recur.nn import Connections, Depth, Recurrent
-from recur.ops.cpu.compiled import text_of
 from recur.runs.weights import to_bytes
 
 TAKES: set[str] = set()

@@ -15,10 +15,11 @@ from torch.nn.functional import pad
 from torch.types import Device
 
 from recur.cells import State
+from recur.compiler import program_text
 from recur.errors import BackendError, OptionError, ShapeError, unknown
 from recur.nn.compose import COMPOSITIONS, Composition, cell_of
-from recur.ops.check import check_like
-from recur.ops.cpu import compiled
+from recur.ops.checks import check_like
+from recur.ops.cpu import programs
 
 
 class Diagonal(NamedTuple):
@@ -124,11 +125,11 @@ class Grid(nn.Module):
         from recur.ops.cpu import grid
 
         turns = [(1 in turn) + 2 * (2 in turn) for turn in self.turns]
-        return grid.grid_op(self._diagonals, x, M, turns, compiled.text_of(self._cell, False))
+        return grid.grid_op(self._diagonals, x, M, turns, program_text.text_of(self._cell, False))
 
     def choose(self, x: Tensor) -> str:
         """Which backend runs for an input such as x, where it is called and as it is called."""
-        reason = compiled.unsupported_reason(self._cell, x, x.dtype, False)
+        reason = programs.unsupported_reason(self._cell, x, x.dtype, False)
         if self.backend == "native" and reason is not None:
             raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'torch'")
         if self.backend == "auto":

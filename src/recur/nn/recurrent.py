@@ -17,9 +17,10 @@ from recur.nn.functional import apply_mlp, drop, drop_steps, make_between, make_
 from recur.nn.init import check_init, check_weights_fit, initialise
 from recur.nn.options import Connections, Depth, Dropout, Init, check_direction, whole
 from recur.nn.streaming import States, Stream, one_step, start_of
-from recur.ops import GivenState, Scanned, Trace, check_backend, register_result, scan, scan_both
+from recur.ops import GivenState, ScanOutput, check_backend, scan, scan_both
 from recur.ops.bptt import BPTT
-from recur.ops.check import check_dense
+from recur.ops.checks import check_dense
+from recur.ops.trace import Trace, register_result
 
 NetworkState = tuple[Tensors, ...]
 """The states of a network's cells, layer by layer, forward before backward."""
@@ -78,7 +79,7 @@ SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse"
 """What torch's names of weights end in, by direction."""
 
 
-def scan_at_once(net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]) -> list[Scanned] | None:
+def scan_at_once(net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]) -> list[ScanOutput] | None:
     """Both directions of a layer by one launch, where there is one; states start at those given, or at zero."""
     if net.direction != "both" or (net.init.state != "zero" and (net.init.learned or net.training)):
         return None
@@ -106,7 +107,7 @@ class Recurrent(nn.Module):
     connections    how directions merge, residual and skip connections: Connections(…)
     depth          MLPs before, inside, between and behind recurrent layers: Depth(…)
     init           a scheme for the weights, or Init(…), which has the initial state too
-    bptt, backend  as in scan; so is the attribute `products`, which is set later
+    bptt, backend  as in scan; so is the attribute `matmul_dtype`, which is set later
 
     The dataclasses are in recur.nn.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`,
     so that state dicts can be exchanged.
@@ -143,7 +144,7 @@ class Recurrent(nn.Module):
         for name, given, kind in (("connections", connections, Connections), ("depth", depth, Depth)):
             if not isinstance(given, kind):
                 raise OptionError(f"{name} must be a {kind.__name__}(…) of recur.nn, got {given!r}")
-        self.bptt, self.backend, self.products = BPTT.parse(bptt), backend, ""
+        self.bptt, self.backend, self.matmul_dtype = BPTT.parse(bptt), backend, ""
         check_backend(backend)
         self.cell = check_cell(make_cell(cell))
         self.projection = whole("projection", projection, 0)
@@ -191,7 +192,7 @@ class Recurrent(nn.Module):
         """Also of a network that was saved before there were projections and products in fewer bits."""
         super().__setstate__(state)
         vars(self).setdefault("projection", 0)
-        vars(self).setdefault("products", "")
+        vars(self).setdefault("matmul_dtype", "")
         vars(self).setdefault("top", 0)
         if "between_mlps" not in self._modules:
             vars(self).setdefault("between_mlps", None)
@@ -273,8 +274,8 @@ class Recurrent(nn.Module):
         padding = padding_of(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         drops = self.training and (self.dropout.weights or self.dropout.state)
-        plain = lengths is None and reset is None and not (drops or trace or self.products)
-        scanned: list[Scanned] = []
+        plain = lengths is None and reset is None and not (drops or trace or self.matmul_dtype)
+        scanned: list[ScanOutput] = []
         every = []
         for layer in range(self.layers):
             inputs = self._between(below, bottom) if layer else below
@@ -292,7 +293,7 @@ class Recurrent(nn.Module):
                     bptt=self.bptt,
                     trace=trace,
                     backend=self.backend,
-                    products=self.products,
+                    matmul_dtype=self.matmul_dtype,
                 )
                 for suffix in self._directions(layer)
             ]
@@ -317,10 +318,10 @@ class Recurrent(nn.Module):
         check_forward(self)
         return one_step(self, x, state)
 
-    def stream(self, rows: int = 1, state: States | None = None, products: str | None = None) -> Stream:
-        """The network as a stream of `rows` sequences, which keeps its state; `products`, if not its own: see scan."""
+    def stream(self, rows: int = 1, state: States | None = None, matmul_dtype: str | None = None) -> Stream:
+        """Return a stream of `rows` sequences that keeps its state; `matmul_dtype` as in scan, or the network's own."""
         check_forward(self)
-        return Stream(self, rows, state, products)
+        return Stream(self, rows, state, matmul_dtype)
 
     def between(self, layer: int) -> nn.Module | None:
         """The MLP behind a layer, if there is one."""

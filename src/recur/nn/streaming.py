@@ -16,18 +16,17 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from recur.cells._cache import cache_of
 from recur.cells.cell import Tensors
-from recur.cells.found_out import found_out
+from recur.compat import in_transform
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
-from recur.ops.check import check_products
-from recur.ops.cpu import compiled
-from recur.ops.cpu.stack import NativeStack, addresses
-from recur.ops.cuda import stream
-from recur.ops.cuda.stack import Layers
-from recur.ops.cuda.stream import Slots
+from recur.ops.checks import check_matmul_dtype
+from recur.ops.cpu import programs
+from recur.ops.cpu.streaming import NativeStack, addresses
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import Recurrent
+    from recur.ops.cuda.streaming import LayerStack, SessionSlots
 
 
 def check_input(net: Recurrent, x: Tensor) -> None:
@@ -49,7 +48,7 @@ class Packed(NamedTuple):
     """None where the core cannot run the network."""
     weights: list[Tensor]
     """Held, so that no other tensor can come to lie at the address of one that was replaced."""
-    on_gpu: Layers | None = None
+    on_gpu: LayerStack | None = None
     """None where kernels of a GPU cannot run it."""
 
 
@@ -79,20 +78,20 @@ class _OptimizerSteps:
 _OPTIMIZER_STEPS = _OptimizerSteps()
 
 
-def stack_of(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | None:
+def stack_of(net: Recurrent, x: Tensor, matmul_dtype: str = "") -> NativeStack | None:
     """The network as the core runs it, if it can."""
-    return packed_for(net, x, products).stack
+    return packed_for(net, x, matmul_dtype).stack
 
 
-def packed_for(net: Recurrent, x: Tensor, products: str, latest: Packed | None = None) -> Packed:
+def packed_for(net: Recurrent, x: Tensor, matmul_dtype: str, latest: Packed | None = None) -> Packed:
     """Packed again when a weight or an option has changed; `latest` is what was returned before and may still do."""
-    stamp = None if compiled.transformed() else _stamp(net, x)
+    stamp = None if in_transform() else _stamp(net, x)
     if stamp is None:
-        return _pack(net, x, products, stamp)
+        return _pack(net, x, matmul_dtype, stamp)
     if latest is None or latest.stamp != stamp:
-        latest = _PACKED.get(net, {}).get(products)
+        latest = _PACKED.get(net, {}).get(matmul_dtype)
     if latest is None or latest.stamp != stamp:
-        latest = _PACKED.setdefault(net, {})[products] = _pack(net, x, products, stamp)
+        latest = _PACKED.setdefault(net, {})[matmul_dtype] = _pack(net, x, matmul_dtype, stamp)
     return latest
 
 
@@ -104,7 +103,7 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
     inside = net._modules or net._buffers
     weights = itertools.chain(net.parameters(), net.buffers()) if inside else net._parameters.values()
     stamp = [
-        _OPTIMIZER_STEPS.count, x.dtype, compiled.instruction_set(), found_out(net.cell), net.backend, net.bias,
+        _OPTIMIZER_STEPS.count, x.dtype, programs.instruction_set(), cache_of(net.cell), net.backend, net.bias,
         net.connections, net.projection, net.input_mlp, net.output_mlp, net.between_mlps, torch.compiler.is_compiling(),
     ]  # fmt: skip
     try:
@@ -116,46 +115,56 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
     return stamp
 
 
-def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) -> Packed:
+def is_on_gpu(x: Tensor) -> bool:
+    """Return True if x is on a GPU; tests replace this to run the kernels of a GPU elsewhere."""
+    return x.is_cuda
+
+
+def _pack(net: Recurrent, x: Tensor, matmul_dtype: str, stamp: list[object] | None) -> Packed:
     """The stack that a stamp is for; none without one, or where the core cannot run the network."""
     deepened = net.input_mlp or net.output_mlp or net.between_mlps
     connected = net.connections.skip or net.connections.residual or deepened
     joined = connected or net.projection or net.cell.outputs
-    if stream.is_on_gpu(x) and net.backend in ("auto", "cuda") and not products:
+    if is_on_gpu(x) and net.backend in ("auto", "cuda") and not matmul_dtype:
         alike = not joined and not net.top  # its kernels take layers of one width
         return _pack_on_gpu(net, x, stamp) if alike and stamp is not None else Packed(stamp, None, [])
     if joined or net.backend not in ("auto", "native") or stamp is None:
-        if products:
+        if matmul_dtype:
             plain = "it takes plain layers, one reading the first state of the one below"
-            raise _refusal(products, plain if stamp is not None else "nothing would tell that its weights have changed")
+            raise _refusal(
+                matmul_dtype, plain if stamp is not None else "nothing would tell that its weights have changed"
+            )
         return Packed(stamp, None, [])
     check_input(net, x)
     _OPTIMIZER_STEPS.watch()
-    reason = compiled.unsupported_reason(net.cell, x, x.dtype, net.bias)
-    if reason is None and products and x.dtype != torch.float32:
+    reason = programs.unsupported_reason(net.cell, x, x.dtype, net.bias)
+    if reason is None and matmul_dtype and x.dtype != torch.float32:
         reason = f"it converts weights of float32, and these are {str(x.dtype).removeprefix('torch.')}"
-    if reason is not None and products:
-        raise _refusal(products, reason)
+    if reason is not None and matmul_dtype:
+        raise _refusal(matmul_dtype, reason)
     if reason is not None and net.backend == "native":
         raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'loop'")
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, NativeStack(net.cell, layers, products) if reason is None else None, held)
+    return Packed(stamp, NativeStack(net.cell, layers, matmul_dtype) if reason is None else None, held)
 
 
 def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> Packed:
     """Nothing is packed while torch.compile looks on: it follows operations of PyTorch, and launches are none."""
+    from recur.ops.cuda import streaming
+    from recur.ops.cuda.streaming import LayerStack
+
     check_input(net, x)
-    if torch.compiler.is_compiling() or stream.unsupported_reason(net.cell, x, net.bias) is not None:
+    if torch.compiler.is_compiling() or streaming.unsupported_reason(net.cell, x, net.bias) is not None:
         return Packed(stamp, None, [])
     _OPTIMIZER_STEPS.watch()
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, None, held, Layers(net.cell, layers))
+    return Packed(stamp, None, held, LayerStack(net.cell, layers))
 
 
-def _refusal(products: str, reason: str) -> BackendError:
-    return BackendError(f"steps with {products} products are the native backend's, which cannot run this: {reason}")
+def _refusal(matmul_dtype: str, reason: str) -> BackendError:
+    return BackendError(f"steps with {matmul_dtype} products are the native backend's, which cannot run this: {reason}")
 
 
 States = Sequence[Sequence[Tensor]]
@@ -169,7 +178,7 @@ def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, t
         state = [[part.to(x.dtype) for part in layer] for layer in state]
     if state is not None:
         _check_state(net, x, state)
-    packed = packed_for(net, x, check_products(net.products))
+    packed = packed_for(net, x, check_matmul_dtype(net.matmul_dtype))
     if packed.stack is not None:
         return _native_step(net, packed.stack, x, state)
     if packed.on_gpu is not None and len(x):
@@ -191,10 +200,10 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
         before = s_of(state[layer]) if state is not None else start_of(net, layer, x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
         share = x_of(linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1))
-        products: Sequence[Tensor] = ()
+        projections: Sequence[Tensor] = ()
         if R:
-            products = cell.product(cell.multiplied(share, before, own), weights).chunk(R, dim=-1)
-        after = s_of(cell.projected(cell.advance(share, h_of(products), before, own), weights))
+            projections = cell.product(cell.multiplied(share, before, own), weights).chunk(R, dim=-1)
+        after = s_of(cell.projected(cell.advance(share, h_of(projections), before, own), weights))
         mlp, here = net.between(layer), cell.output(after)
         here = here if mlp is None else mlp(here)
         below = here + below if net.connections.residual and layer else here
@@ -207,9 +216,11 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
 class Stream:
     """A network that reads one step after another and holds its state in memory of its own."""
 
-    def __init__(self, net: Recurrent, rows: int = 1, state: States | None = None, products: str | None = None) -> None:
+    def __init__(
+        self, net: Recurrent, rows: int = 1, state: States | None = None, matmul_dtype: str | None = None
+    ) -> None:
         self.net, self.rows = net, rows
-        self._products = net.products if products is None else check_products(products)
+        self._matmul_dtype = net.matmul_dtype if matmul_dtype is None else check_matmul_dtype(matmul_dtype)
         self._packed: Packed | None = None
         # Two buffers: a step reads the first, writes the second, and swaps them. A tensor of torch.inference_mode
         # could not be written outside of it.
@@ -221,7 +232,7 @@ class Stream:
                     buffer.append([part.clone() for part in start_of(net, layer, self._like)])
         self._expected = self._like.shape, self._like.dtype, self._like.device
         self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
-        self._slots: Slots | None = None
+        self._slots: SessionSlots | None = None
         """On a GPU, where the state is instead: in these slots."""
         self._every = torch.arange(rows, device=self._like.device)
         if state is not None:
@@ -253,7 +264,7 @@ class Stream:
             raise DtypeError(f"this stream was begun in {dtype}, got x of {x.dtype}; begin another one")
         if x.device != device:
             raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
-        self._packed = packed_for(self.net, x, self._products, self._packed)
+        self._packed = packed_for(self.net, x, self._matmul_dtype, self._packed)
         stack = self._packed.stack
         if self._packed.on_gpu is not None and self.rows:
             return self._step_on_gpu(x, self._packed.on_gpu)
@@ -268,9 +279,11 @@ class Stream:
         self._addresses.reverse()
         return self._buffers[0][-1][0].clone()
 
-    def _step_on_gpu(self, x: Tensor, layers: Layers) -> Tensor:
+    def _step_on_gpu(self, x: Tensor, layers: LayerStack) -> Tensor:
         if self._slots is None:
-            slots = Slots(self.net.cell, layers, self.rows)
+            from recur.ops.cuda.streaming import SessionSlots
+
+            slots = SessionSlots(self.net.cell, layers, self.rows)
             slots.set_state(self._every, self._buffers[0])
             self._slots = slots
         self._slots.use(layers)
@@ -299,8 +312,12 @@ def _native_step(
     return after[-1][0], tuple(map(net.cell.state, after))
 
 
-def _gpu_step(net: Recurrent, layers: Layers, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
-    slots, every = Slots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
+def _gpu_step(
+    net: Recurrent, layers: LayerStack, x: Tensor, state: States | None
+) -> tuple[Tensor, tuple[Tensors, ...]]:
+    from recur.ops.cuda.streaming import SessionSlots
+
+    slots, every = SessionSlots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
     if state is None and net.init.learned:
         state = [start_of(net, layer, x) for layer in range(net.layers)]
     if state is not None:

@@ -1,10 +1,10 @@
-"""scan and its backends. `loop.py` is the definition; the others give the same numbers faster."""
+"""scan and its backends. `loop` is the definition; the other backends give the same numbers faster."""
 
-from recur.ops.both import scan_both as scan_both
-from recur.ops.check import GivenState
-from recur.ops.pytrees import register_result as register_result
-from recur.ops.scan import BACKENDS, Scanned, scan
-from recur.ops.scan import check_backend as check_backend
+from recur.ops.backends import BACKENDS
+from recur.ops.backends import check_backend as check_backend
+from recur.ops.bidirectional import scan_both as scan_both
+from recur.ops.checks import GivenState
+from recur.ops.scan import ScanOutput, scan
 from recur.ops.trace import Trace
 
-__all__ = ["BACKENDS", "GivenState", "Scanned", "Trace", "scan"]
+__all__ = ["BACKENDS", "GivenState", "ScanOutput", "Trace", "scan"]

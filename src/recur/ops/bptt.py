@@ -1,7 +1,7 @@
-"""What crosses time in the backward pass.
+"""BPTT modes: which gradients cross time in the backward pass.
 
-Backpropagation through time carries ∂L/∂s_t from step to step. One mechanism serves every mode: on its way from
-step t to the state before it, the carried gradient is multiplied by ξ_t,
+Backpropagation through time carries ∂L/∂s_t from step to step. One mechanism serves every mode: from step t to the
+previous state, the carried gradient is multiplied by ξ_t,
 
     ∂L/∂s_{t−1}  =  ∂L_{t−1}/∂s_{t−1}  +  ξ_t (∂s_t/∂s_{t−1})ᵀ ∂L/∂s_t
 
@@ -11,19 +11,19 @@ step t to the state before it, the carried gradient is multiplied by ξ_t,
     randomized:π    ξ_t = 1/π with probability π, else 0: E[ξ_t] = 1, so the gradient stays unbiased
                     (Tallec and Ollivier, Unbiasing truncated backpropagation through time, 2017)
 
-Truncation has two forms. The books cut at t − τ for every t: that is `sliding`. In practice a text is cut into
-windows, `truncated`, and a loss reaches back to its window's start only: over 1 to τ steps, (τ + 1)/2 on average.
-Sliding is τ rows for each row, which share their numbers and differ in where they are cut, at t ≡ j (mod τ) in row j;
-the loss of step t counts in the row whose window ends with t. It needs no mode of its own in a kernel, and costs
-τ times a truncated pass and τ times its memory; docs/performance.md has how much, and what is left of the gradient.
+There are two kinds of truncation. Textbooks truncate at t − τ for every t: this is `sliding`. In practice a text is
+split into windows, `truncated`, and a loss reaches back to the start of its window only: 1 to τ steps, (τ + 1)/2 on
+average. Sliding truncation makes τ copies of each row, which have the same values and are truncated at t ≡ j (mod τ) in
+copy j; the loss of step t counts in the copy whose window ends at t. No kernel needs to know this mode. It costs
+τ times the time and memory of a truncated pass; see docs/performance.md.
 
-Steps count from 0 in the order in which the scan takes them; windows count from the start of each sequence, so that
-a reset inside a row is what two separate sequences would be. ξ is 1 before the first step of a sequence in all modes:
-that edge leads out of it, to a learned or carried state, and is the caller's to cut.
+Steps count from 0 in scan order. Windows count from the start of each sequence, so a reset inside a row gives the same
+result as two separate sequences. ξ is 1 before the first step of a sequence in all modes: that edge leads to a learned
+or carried state, which the caller may detach.
 
-`clip` bounds what is carried: after ξ, each sequence's carried gradient, all states of a cell taken together, is
-scaled to norm θ at most, g ← min(1, θ/‖g‖) g. This is clipping inside the backward pass, step by step; clipping
-of the weights' gradient after it is `torch.nn.utils.clip_grad_norm_`.
+`clip` bounds the carried gradient: after ξ, the gradient of each sequence, over all states of the cell, is scaled to
+a norm of at most θ, g ← min(1, θ/‖g‖) g. This clips inside the backward pass, step by step. To clip the gradient of the
+weights afterwards, use `torch.nn.utils.clip_grad_norm_`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ SPEC = "full, truncated:τ, sliding:τ (whole, ≥ 1) or randomized:π (0 < π �
 
 @dataclass(frozen=True)
 class BPTT:
-    """A mode, at most one of `window` τ, `sliding` τ, `keep` π and `xi` itself, and a bound on what is carried.
+    """A BPTT mode: at most one of `window` τ, `sliding` τ, `keep` π and `xi`; `clip` bounds the carried gradient.
 
     >>> BPTT.parse("truncated:20,clip:1") == BPTT(window=20, clip=1.0)
     True
     >>> net = recur.Recurrent("elman", 3, 4, bptt="truncated:5")
     >>> x = torch.randn(1, 10, 3, requires_grad=True)
     >>> net(x).outputs[:, -1].sum().backward()
-    >>> x.grad[0].abs().sum(1).gt(0).int().tolist()    # the last window alone is reached
+    >>> x.grad[0].abs().sum(1).gt(0).int().tolist()    # only the last window has gradients
     [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
     """
 
@@ -78,7 +78,7 @@ class BPTT:
 
     @staticmethod
     def parse(spec: str | Tensor | BPTT) -> BPTT:
-        """From a line such as `full`, `truncated:20` or `randomized:0.9,clip:1`; from ξ; or a BPTT as it is."""
+        """Return the mode of a string such as `full`, `truncated:20` or `randomized:0.9,clip:1`, of ξ, or of a BPTT."""
         if isinstance(spec, BPTT):
             return spec
         if isinstance(spec, Tensor):
@@ -95,7 +95,7 @@ class BPTT:
                 sliding = int(number) if mode == "sliding" else None
                 keep = float(number) if mode == "randomized" else None
             except ValueError:
-                pass  # not a number: the error below has the whole line
+                pass  # not a number: the error below quotes the string
             else:
                 made = BPTT(window, keep, clip=clip, sliding=sliding)
                 if len(_PARSED) < MOST_PARSED:
@@ -122,22 +122,22 @@ class BPTT:
 
     @property
     def by_sequence(self) -> bool:
-        """Whether ξ depends on how far a step is from the start of its own sequence."""
+        """Whether ξ depends on the distance of a step from the start of its sequence."""
         return self.window is not None or self.sliding is not None
 
     def copies(self, T: int) -> int:
-        """How many rows stand for one: τ where truncation slides and cuts anything."""
+        """Return the number of copies of each row: τ for sliding truncation of sequences longer than τ, else 1."""
         return self.sliding if self.sliding is not None and self.sliding < T else 1
 
     def draw(self, B: int, T: int, copies: int = 1) -> Tensor | None:
-        """ξ of (B, T) on the CPU, or None where it is 1 everywhere. Copies of a batch follow each other whole."""
+        """Return ξ (B, T) on the CPU; None if it is 1 everywhere. B counts all copies of the batch."""
         if self.xi is not None:
             if self.xi.shape not in ((T,), (B, T)):
                 raise ShapeError(f"bptt: ξ must be (T={T},) or (B={B}, T={T}), got {tuple(self.xi.shape)}")
             if not bool(torch.isfinite(self.xi).all()):
                 raise OptionError("bptt: ξ must be finite")
             return self.xi.detach().to("cpu", torch.float64).expand(B, T)
-        window = 1 if self.sliding == 1 else self.window  # which are the same
+        window = 1 if self.sliding == 1 else self.window  # sliding:1 is truncated:1
         if window is not None and window < T:
             xi = torch.ones(T, dtype=torch.float64, device="cpu")
             xi[window::window] = 0
@@ -148,7 +148,7 @@ class BPTT:
             xi[:, 0] = 1
             return xi.repeat_interleave(B // copies, dim=0)
         if self.keep is not None and self.keep < 1:
-            # A draw for each sequence of the batch: rows are independent, which a shared draw would waste.
+            # One draw per sequence: independent draws reduce the variance of the mean over the batch.
             chance = torch.full((B, T), float(self.keep), dtype=torch.float64, device="cpu")
             xi = torch.bernoulli(chance, generator=self.generator) / self.keep
             xi[:, 0] = 1
@@ -157,7 +157,7 @@ class BPTT:
 
 
 _PARSED: dict[str, BPTT] = {}
-"""Lines that were read before, which a scan would otherwise read at every call."""
+"""Modes of strings that were parsed before: a scan parses its argument at every call."""
 MOST_PARSED = 256
 
 

@@ -1,4 +1,4 @@
-"""One scan as a backend sees it: checked, packed, and with nothing left to decide."""
+"""One scan as a backend sees it: checked and packed, with nothing left to decide."""
 
 from __future__ import annotations
 
@@ -6,50 +6,50 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.autograd.function import FunctionCtx
 
 from recur.cells.cell import Cell, State, Weights
+from recur.compat import in_forward_mode
 from recur.errors import OptionError
 from recur.ops.bptt import BPTT
 from recur.ops.packing import Packing
 from recur.ops.trace import Trace
 
-Edge = float | Tensor | None
-"""ξ of one step: None where it is 1, a number where all segments share it, a column where they do not."""
+StepXi = float | Tensor | None
+"""ξ of one step: None if it is 1, a number if all segments share it, otherwise a column."""
 
 
 @dataclass
-class Call:
-    """N steps of S segments, in packed order: the rows of step k follow those of step k − 1."""
+class ScanCall:
+    """N steps of S segments in packed order: the rows of step k follow the rows of step k − 1."""
 
     cell: Cell
     weights: Weights
     x: Tensor
-    """(B, T, D): the inputs as they were given."""
+    """(B, T, D): the inputs."""
     packing: Packing | None
-    """The order in which they are taken, if that is not simply step after step, row after row."""
+    """The order of the steps; None if all rows have all steps."""
     widths: tuple[int, ...]
-    """Of the states: H, but for a first state that is projected."""
+    """The widths of the states: H, or P for a first state that is projected."""
     start: State | None
-    """(S, H) each: where the segments start, longest first. None is zero."""
+    """(S, H) each: the start of every segment, longest segment first. None is zero."""
     mask: Tensor | None
-    """(S, H): multiplies what W multiplies, the same at every step."""
+    """(S, H): multiplies the state that W multiplies, the same at every step."""
     xi: Tensor | None
-    """(N,), float64, on the CPU: what multiplies the carried gradient. None is 1 everywhere."""
+    """(N,), float64, on the CPU: factors of the carried gradient. None is 1 everywhere."""
     bptt: BPTT
     dtype: torch.dtype
-    """Of the results. A backend may compute in another one."""
+    """The dtype of the results. A backend may compute in another one."""
     trace: Trace
-    products: str = ""
-    """What products read, if not numbers as they are: bfloat16 or int8."""
+    matmul_dtype: str = ""
+    """The dtype of matrix products, if not that of x: bfloat16 or int8."""
 
-    def to(self, dtype: torch.dtype) -> Call:
-        """The same call, computed in another dtype."""
+    def to(self, dtype: torch.dtype) -> ScanCall:
+        """Return the call with its tensors in another dtype."""
         return dataclasses.replace(
             self,
             weights={name: weight.to(dtype) for name, weight in self.weights.items()},
@@ -60,13 +60,13 @@ class Call:
 
     @functools.cached_property
     def sizes(self) -> list[int]:
-        """How many segments take step k; never rising. Their sum is N."""
+        """The number of segments that take step k; never increasing. The sum is N."""
         B, T, _ = self.x.shape
         return [B] * T if self.packing is None else self.packing.sizes
 
     @functools.cached_property
     def state(self) -> State:
-        """(S, H) each: where the segments start, also where that is zero."""
+        """(S, H) each: the start of every segment, zeros included."""
         return self.start if self.start is not None else self.cell.start(self.x, self.sizes[0], self.widths)
 
     @functools.cached_property
@@ -77,11 +77,11 @@ class Call:
         return self.x.transpose(0, 1).reshape(-1, self.x.shape[-1])
 
     @functools.cached_property
-    def edges(self) -> list[Edge]:
-        """ξ of every step."""
+    def edges(self) -> list[StepXi]:
+        """ξ of every step; see `StepXi`."""
         if self.xi is None:
             return [None] * len(self.sizes)
-        edges: list[Edge] = []
+        edges: list[StepXi] = []
         for xi in self.xi.split(self.sizes):
             first = float(xi[0])
             alike = bool((xi == first).all())
@@ -90,30 +90,14 @@ class Call:
         return edges
 
 
-class Backend(Protocol):
-    """One way to run a scan. All give the same numbers and the same gradients."""
-
-    name: str
-
-    def computes_in(self, dtype: torch.dtype) -> torch.dtype:
-        """The dtype of the arithmetic where results of this one are wanted."""
-
-    def unsupported_reason(self, call: Call) -> str | None:
-        """Why this backend cannot run the call, or None if it can."""
-
-    def run(self, call: Call) -> tuple[Tensor, State]:
-        """The outputs (N, H), side by side if several, and the final states (S, H), in packed order; without one also
-        outputs (B, T, H)."""
-
-
-class Finals:
-    """Collects the states of segments as they end; the shortest, which stand last, end first."""
+class FinalStates:
+    """Collector of the states of segments that end: the shortest segments are last in the batch and end first."""
 
     def __init__(self) -> None:
         self._ended: list[Sequence[Tensor]] = []
 
     def end(self, state: Sequence[Tensor], still: int) -> Sequence[Tensor]:
-        """Collect all but the first `still` segments, and return those that go on."""
+        """Collect all but the first `still` segments, and return the states of the first ones."""
         if still == state[0].shape[0]:
             return state
         self._ended.append([part[still:] for part in state])
@@ -126,34 +110,34 @@ class Finals:
 
 
 class _CarryContext(FunctionCtx):
-    xi: Edge
+    xi: StepXi
     clip: float | None
 
 
-class Carry(torch.autograd.Function):
-    """Forward, the identity; backward, g ← ξ g and then g ← min(1, θ/‖g‖) g for each sequence.
+class ScaleGradient(torch.autograd.Function):
+    """Identity in the forward pass; in the backward pass g ← ξ g, then g ← min(1, θ/‖g‖) g for each sequence.
 
-    ‖g‖ is over all states of the cell together: the carried gradient is one vector, whatever its parts are named.
+    ‖g‖ is taken over all states of the cell: the carried gradient is one vector.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(xi: Edge, clip: float | None, *states: Tensor) -> State:
-        # A view, unless a forward-mode derivative is under way: that of a view would have to be one too.
-        return tuple(state.view_as(state) if forward_ad._current_level < 0 else state.clone() for state in states)
+    def forward(xi: StepXi, clip: float | None, *states: Tensor) -> State:
+        # A view, except in forward mode: PyTorch requires the tangent of a view to be a view too.
+        return tuple(state.clone() if in_forward_mode() else state.view_as(state) for state in states)
 
     @staticmethod
     def setup_context(
-        ctx: _CarryContext, inputs: tuple[Edge, float | None, *tuple[Tensor, ...]], output: State
+        ctx: _CarryContext, inputs: tuple[StepXi, float | None, *tuple[Tensor, ...]], output: State
     ) -> None:
         ctx.xi, ctx.clip = inputs[:2]
 
     @staticmethod
     def jvp(ctx: Any, _xi: None, _clip: None, *tangents: Tensor) -> State:
-        """The transpose of the way back: what is carried forward is multiplied by the same ξ."""
+        """Multiply the tangent by ξ: the transpose of the backward pass."""
         if ctx.clip is not None:
-            raise OptionError("bptt: clip bounds a gradient on its way back; a derivative in forward mode has none")
+            raise OptionError("bptt: clip bounds the gradient of a backward pass; a forward-mode derivative has none")
         return tuple(tangent * ctx.xi for tangent in tangents)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The definition of a scan: a cell's step, once for every step, in plain PyTorch."""
+"""Backend `loop`, the definition of scan: one call of the cell's step per time step, in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 
 from recur.cells.cell import State
 from recur.cells.contract import check_step, versions_of
-from recur.ops.call import Call, Carry, Edge, Finals
+from recur.ops.call import FinalStates, ScaleGradient, ScanCall, StepXi
 
 name = "loop"
 
@@ -19,27 +19,27 @@ def computes_in(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def unsupported_reason(call: Call) -> str | None:
+def unsupported_reason(call: ScanCall) -> str | None:
     return None
 
 
-def run(call: Call) -> tuple[Tensor, State]:
+def run(call: ScanCall) -> tuple[Tensor, State]:
     cell, weights, clip, mask, trace = call.cell, call.weights, call.bptt.clip, call.mask, call.trace
     x_of, h_of, s_of = (cell.tuple_of(role)._make for role in "xhs")
     own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
     G, R = len(cell.gates), len(cell.recurrent_gates)
     units = weights["weight_hr"].shape[1] if "weight_hr" in weights else None
 
-    # U x_t + b for all steps at once. Split, not indexed, so that its gradient is put together once too.
+    # U x_t + b for all steps in one matmul. split and not indexing: its gradient is concatenated once.
     share_of_all = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
     if trace.wanted:
         share_of_all = trace.record_term("weight_ih", share_of_all, call.data)
     shares = share_of_all.split(call.sizes)
 
     state: Sequence[Tensor] = call.state
-    finals = Finals()
+    finals = FinalStates()
     outputs: list[Tensor] = []
-    h = h_of(()) if not R else h_of([call.x] * R)  # until the first product
+    h = h_of(()) if not R else h_of([call.x] * R)  # placeholder until the first recurrent projection
     taken = 0
     for share, n, xi in zip(shares, call.sizes, call.edges, strict=True):
         if n < state[0].shape[0]:
@@ -68,9 +68,9 @@ def run(call: Call) -> tuple[Tensor, State]:
     return torch.cat(outputs), finals.all(state)
 
 
-def _carried(state: Sequence[Tensor], xi: Edge, clip: float | None) -> Sequence[Tensor]:
-    """The same states; in the backward pass their gradient is multiplied by ξ, and clipped."""
+def _carried(state: Sequence[Tensor], xi: StepXi, clip: float | None) -> Sequence[Tensor]:
+    """Return the states unchanged; the backward pass multiplies their gradient by ξ and clips it."""
     if isinstance(xi, float) and xi == 0:
         return [part.detach() for part in state]
-    carried: State = Carry.apply(xi, clip, *state)
+    carried: State = ScaleGradient.apply(xi, clip, *state)
     return carried

@@ -1,9 +1,9 @@
-"""Lengths, resets and direction are one thing: which steps follow each other.
+"""Packing of sequences: lengths, resets and direction decide which steps follow each other.
 
-A batch of rows is cut into *segments*, runs of steps without a restart. Segments are laid out as PyTorch lays out
-packed sequences: sorted by length, longest first, and step after step, so that step k is a block of the segments
-that have more than k steps. Backends see this order only. Padding is never computed, and a reset costs nothing:
-its two sides become two segments that run side by side.
+A batch of rows is split into *segments*, runs of steps without a reset. Segments are ordered like PyTorch's packed
+sequences: sorted by length, longest first, and stored step by step, so that step k is a block of the segments with more
+than k steps. Backends see this order only. Padding is never computed, and a reset costs nothing: the two sides of
+a reset are two segments that run in parallel.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from recur.cells.cell import State
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """The order in which a batch of (B, T) steps is taken. N steps in all, S segments."""
+    """Order of the N steps of a (B, T) batch in S segments."""
 
     B: int
     T: int
     sizes: list[int]
-    """How many segments take step k."""
+    """The number of segments that take step k."""
     flat: Tensor
-    """(N,): for every step taken, its place in the batch laid flat, row · T + t."""
+    """(N,): the index row · T + t of every step in the flattened batch."""
     in_row: Tensor
-    """(N,), on the CPU: its place in a (B, T) table that counts the row's steps in the order they are taken."""
+    """(N,), on the CPU: the index of every step in a (B, T) table that numbers the steps of a row in scan order."""
     in_sequence: Tensor
-    """(N,), on the CPU: how many steps its own segment took before it."""
+    """(N,), on the CPU: the number of earlier steps in the same segment."""
     row: Tensor
-    """(S,): the row a segment comes from."""
+    """(S,): the row that a segment belongs to."""
     fresh: Tensor
-    """(S,): whether a segment starts anew, not from the state given for its row."""
+    """(S,): whether a segment starts a new sequence, not from the given state of its row."""
     last: Tensor
     """(B,): the segment that ends a row."""
 
@@ -54,7 +54,7 @@ class Packing:
         ends_row = np.append(row[1:] != row[:-1], True)
         steps = np.where(ends_row, length[row], np.append(start[1:], 0)) - start
         begins_row = start == 0
-        if reverse:  # the last run of a row comes first, and is entered with the row's own state
+        if reverse:  # the last segment of a row runs first and starts from the state of the row
             begins_row, ends_row, fresh = ends_row, begins_row, ~ends_row
         else:
             fresh = ~begins_row | first_is_fresh[row]
@@ -85,7 +85,7 @@ class Packing:
         )
 
     def xi(self, table: Tensor, by_sequence: bool) -> Tensor:
-        """(B, T) → (N,): ξ of every step taken. Before a new sequence nothing is carried, so it is 1 there."""
+        """Pack ξ, (B, T) → (N,). It is 1 at the start of a new sequence, where no gradient is carried."""
         if by_sequence:
             row = torch.div(self.in_row, self.T, rounding_mode="floor")
             return table[row, self.in_sequence]
@@ -96,31 +96,31 @@ class Packing:
 
     @property
     def position(self) -> Tensor:
-        """(B, T): how many steps its own sequence took before each step; 0 where no step is taken."""
+        """(B, T): the number of earlier steps in the same sequence; 0 for padding."""
         table = self.in_sequence.new_zeros(self.B * self.T).to(self.flat.device)
         return table.index_copy(0, self.flat, self.in_sequence.to(self.flat.device)).view(self.B, self.T)
 
     @property
     def steps(self) -> Tensor:
-        """(S,): of each segment."""
+        """(S,): the number of steps of each segment."""
         sizes = np.array(self.sizes)
         return torch.from_numpy(np.searchsorted(-sizes, -np.arange(sizes[0]), side="left")).to(self.flat.device)
 
     def start(self, new: State | None, old: State) -> State:
-        """(B, H) → (S, H): where each segment starts, at `new` (zero if not given) or at the `old` state of its row."""
+        """Return the start of each segment, (B, H) → (S, H): `new` (None: zero) or the `old` state of its row."""
         fresh, went_on = self.fresh[:, None], [part[self.row] for part in old]
         if new is None:
             return tuple(part.masked_fill(fresh, 0) for part in went_on)
         return tuple(torch.where(fresh, part[self.row], was) for part, was in zip(new, went_on, strict=True))
 
     def pack(self, x: Tensor) -> Tensor:
-        """(B, T, D) → (N, D)."""
-        packed: Tensor = _Gather.apply(x.reshape(self.B * self.T, -1), self.flat)
+        """Pack x, (B, T, D) → (N, D)."""
+        packed: Tensor = GatherRows.apply(x.reshape(self.B * self.T, -1), self.flat)
         return packed
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """(N, D) → (B, T, D), zero where no step was taken."""
-        padded: Tensor = _Scatter.apply(packed, self.flat, self.B * self.T)
+        """Unpack, (N, D) → (B, T, D), with zeros as padding."""
+        padded: Tensor = ScatterRows.apply(packed, self.flat, self.B * self.T)
         return padded.view(self.B, self.T, -1)
 
 
@@ -129,8 +129,8 @@ class _Context(FunctionCtx):
     rows: int
 
 
-class _Gather(torch.autograd.Function):
-    """`rows[index]` for distinct indices. Its gradient is a copy, where index_select would add row by row."""
+class GatherRows(torch.autograd.Function):
+    """`rows[index]` for distinct indices. The gradient is a copy, faster than the additions of index_select."""
 
     generate_vmap_rule = True
 
@@ -146,16 +146,16 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: _Context, rows: Tensor, _index: None) -> Tensor:
-        packed: Tensor = _Gather.apply(rows, ctx.saved_tensors[0])
+        packed: Tensor = GatherRows.apply(rows, ctx.saved_tensors[0])
         return packed
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _Scatter.apply(grad, ctx.saved_tensors[0], ctx.rows), None
+        return ScatterRows.apply(grad, ctx.saved_tensors[0], ctx.rows), None
 
 
-class _Scatter(torch.autograd.Function):
-    """The transpose of `_Gather`: each its own place among zeros."""
+class ScatterRows(torch.autograd.Function):
+    """The transpose of `GatherRows`: each its own place among zeros."""
 
     generate_vmap_rule = True
 
@@ -171,9 +171,9 @@ class _Scatter(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: _Context, packed: Tensor, _index: None, _rows: None) -> Tensor:
-        padded: Tensor = _Scatter.apply(packed, ctx.saved_tensors[0], ctx.rows)
+        padded: Tensor = ScatterRows.apply(packed, ctx.saved_tensors[0], ctx.rows)
         return padded
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _Gather.apply(grad, ctx.saved_tensors[0]), None, None
+        return GatherRows.apply(grad, ctx.saved_tensors[0]), None, None

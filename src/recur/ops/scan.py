@@ -1,38 +1,32 @@
-"""scan: the one function that carries a cell along a sequence, forward and back."""
+"""scan: apply a cell along a batch of sequences, forward and backward.
+
+A scan has four stages, one function each: normalise the arguments, pack the steps, choose a backend, run it. A call
+that was prepared before (`call_cache`) goes straight to the operator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from recur.cells.cell import Cell, Tensors, Weights, check_cell
-from recur.errors import BackendError, unknown
-from recur.ops import check, loop, parallel, repeated, torch_backend
-from recur.ops import cpu_backend as native
-from recur.ops import cuda_backend as cuda
+from recur.cells.cell import Cell, State, Tensors, Weights, check_cell
+from recur.compat import graph_break, outside_transforms, tree_map
+from recur.ops import call_cache, checks
+from recur.ops.backends import Backend, choose_backend
 from recur.ops.bptt import BPTT
-from recur.ops.call import Backend, Call
+from recur.ops.call import ScanCall
+from recur.ops.compiled import CUDA, NATIVE
 from recur.ops.packing import Packing
-from recur.ops.pytrees import register_result
-from recur.ops.trace import Trace
-from recur.ops.transforms import outside
-
-BACKENDS: dict[str, Backend | ModuleType] = {
-    "native": native,
-    "cuda": cuda,
-    "parallel": parallel,
-    "torch": torch_backend,
-    "loop": loop,
-}
-"""In the order in which `auto` tries them."""
+from recur.ops.trace import Trace, register_result
 
 
-class Scanned(NamedTuple):
-    """What a scan returns.
+class ScanOutput(NamedTuple):
+    """Result of a scan.
 
     >>> net = recur.Recurrent("lstm", 3, 4)
     >>> found = recur.ops.scan(net.cell, net.weights(), torch.randn(2, 5, 3))
@@ -41,23 +35,24 @@ class Scanned(NamedTuple):
     """
 
     outputs: Tensor
-    """(B, T, H): the output after every step, the first state if the cell names no others; zero behind a row."""
+    """(B, T, H): the output after every step (the first state, unless the cell names others); zero after the end of a
+    row."""
     state: Tensors
-    """The state after each row's last step, a named tuple of (B, H)."""
+    """The state after the last step of each row, a named tuple of (B, H)."""
     trace: Trace
-    """Which backend ran, and, after a backward pass, the gradients' norms."""
+    """Which backend ran and, after a backward pass with trace=True, the gradients of every step."""
 
 
-register_result(Scanned)
+register_result(ScanOutput)
 
 
 def scan(
     cell: Cell,
     weights: Weights,
     x: Tensor,
-    state: check.GivenState | None = None,
+    state: checks.GivenState | None = None,
     *,
-    initial: check.GivenState | None = None,
+    initial: checks.GivenState | None = None,
     lengths: Tensor | Sequence[int] | None = None,
     reset: Tensor | None = None,
     reverse: bool = False,
@@ -65,26 +60,28 @@ def scan(
     bptt: str | Tensor | BPTT = "full",
     trace: bool = False,
     backend: str = "auto",
-    products: str = "",
-) -> Scanned:
-    """Carry a cell along a batch of sequences.
+    matmul_dtype: str = "",
+) -> ScanOutput:
+    """Apply a cell along a batch of sequences.
 
     x        (B, T, D)
-    weights  by torch's names without the layer: weight_ih (G·H, D), weight_hh (G·H, H), bias_ih, bias_hh (G·H,),
-             and the cell's own; `cell.shapes(D, H)` lists them. With weight_hr (P, H) the first state is projected to
-             P numbers by every step, and weight_hh is (G·H, P)
-    state    the states to start from, (B, H) each; `initial` if not given
-    initial  where a new sequence starts: (B, H) or (H,) each; if not given zero, or where the cell says
+    weights  by torch's names without the layer: weight_ih (G·H, D), weight_hh (G·H, H), bias_ih, bias_hh (G·H,), and
+             the extra weights of the cell; `cell.shapes(D, H)` lists them. With weight_hr (P, H) every step projects
+             its first state to P numbers, and weight_hh is (G·H, P)
+    state    the states to start from, (B, H) each; `initial` by default
+    initial  the start of a new sequence: (B, H) or (H,) each; zero by default, or the cell's own initial values
     lengths  (B,): row b ends after lengths[b] steps
     reset    (B, T), bool: a new sequence starts at this step
-    reverse  take each sequence from its end; outputs stay where their inputs stand
-    mask     (B, H): multiplies what W multiplies, the same at every step (recurrent dropout)
-    bptt     what crosses time in the backward pass; see recur.ops.bptt
-    trace    record ∂L/∂s_t in the backward pass, and the terms of ∂L/∂W
-    backend  native, cuda, parallel, torch, loop, or auto: the first that can. One asked for by name runs or raises.
-    products what matrix products read, if not float32 as it is: bfloat16, both sides rounded to it and sums in float32,
-             gradients too (native does so for tensors of bfloat16 and under its autocast); or int8, for use alone:
-             weights in 8 bits with a scale for each row, what they multiply in 16
+    reverse  scan each sequence from its last step to its first; outputs stay at the positions of their inputs
+    mask     (B, H): multiplies the state that W multiplies, the same at every step (recurrent dropout)
+    bptt     which gradients cross time in the backward pass; see recur.ops.bptt
+    trace    record ∂L/∂s_t and the terms of ∂L/∂W in the backward pass
+    backend  native, cuda, parallel, torch, loop, or auto (the first that can run the call). A backend requested by name
+             runs or raises
+    matmul_dtype
+             the dtype of matrix products, if not that of x: bfloat16 (both factors rounded, sums in float32, gradients
+             too; the native backend does so for bfloat16 tensors and under autocast), or int8, for inference only:
+             8-bit weights with a scale per row, times 16-bit activations
 
     >>> cell = recur.make_cell("gru")
     >>> weights = {name: torch.randn(shape) for name, shape in cell.shapes(3, 4).items()}
@@ -96,102 +93,168 @@ def scan(
     True
     """
     check_cell(cell)
-    mode, form = BPTT.parse(bptt), None
-    whole = lengths is None and reset is None and mask is None and initial is None
-    if whole and not (reverse or trace or products) and backend in ("auto", "native", "cuda"):
-        form = repeated.form_of(weights, x, state, mode, backend)
-        found = None if form is None else repeated.repeat(form, cell, weights, x, state, mode)
-        if found is not None:
-            return Scanned(*found)
-    check.check_products(products)
-    B, T, _ = check.check_input(cell, x)
+    mode, signature = BPTT.parse(bptt), None
+    simple = lengths is None and reset is None and mask is None and initial is None
+    if simple and not (reverse or trace or matmul_dtype) and backend in ("auto", "native", "cuda"):
+        signature = call_cache.call_signature(weights, x, state, mode, backend)
+        prepared = None if signature is None else call_cache.find(cell, signature)
+        if prepared is not None:
+            return ScanOutput(*call_cache.run_prepared(prepared, cell, weights, x, state, mode))
+
+    given = _normalise(cell, weights, x, state, initial, lengths, reset, mask, mode, matmul_dtype)
+    call, layout = _pack(given, reverse, trace)
+    chosen = choose_backend(call, backend)
+    if signature is not None and (chosen is NATIVE or chosen is CUDA):
+        call_cache.store(signature, call, chosen)
+    return _run(call, chosen, layout)
+
+
+@dataclass
+class _Arguments:
+    """Checked arguments of a scan, of the dtype that it computes in."""
+
+    cell: Cell
+    weights: Weights
+    x: Tensor
+    widths: tuple[int, ...]
+    start: State | None
+    """The states to start from; None is zero."""
+    fresh: State | None
+    """The start of a new sequence; None is zero."""
+    lengths: Tensor | None
+    reset: Tensor | None
+    mask: Tensor | None
+    mode: BPTT
+    dtype: torch.dtype
+    """The dtype of the results."""
+    autocast: bool
+    matmul_dtype: str
+
+
+class _Layout(NamedTuple):
+    """How the results of a backend are laid out as results of the scan."""
+
+    flipped: bool
+    """Whether time runs backwards over unpacked rows."""
+    copies: int
+    """The number of copies of the batch, of sliding truncation."""
+    autocast: bool
+
+
+def _normalise(
+    cell: Cell,
+    weights: Weights,
+    x: Tensor,
+    state: checks.GivenState | None,
+    initial: checks.GivenState | None,
+    lengths: Tensor | Sequence[int] | None,
+    reset: Tensor | None,
+    mask: Tensor | None,
+    mode: BPTT,
+    matmul_dtype: str,
+) -> _Arguments:
+    """Stage 1: check all arguments, apply autocast, and complete the states to start from."""
+    checks.check_matmul_dtype(matmul_dtype)
+    B, T, _ = checks.check_input(cell, x)
     kind, dtype = x.device.type, x.dtype
-    cast = dtype != torch.float64 and _is_autocast(kind)
-    if cast:
-        # The whole scan in one dtype, as torch.nn casts its layers whole: a state keeps its dtype from step to step.
-        # Until a backend is chosen all is in float32, in which it may compute; like torch, float64 is left alone.
+    autocast = dtype != torch.float64 and _is_autocast(kind)
+    if autocast:
+        # The whole scan has one dtype, as torch.nn casts whole layers: a state keeps its dtype from step to step. Until
+        # a backend is chosen all tensors are float32, in which it may compute. Like torch, float64 is not cast.
         dtype = torch.get_autocast_dtype(kind)
         given = (weights, x, state, initial, mask)
         weights, x, state, initial, mask = (_cast(value, torch.float32) for value in given)
-    widths = check.check_weights(cell, weights, x)
+    widths = checks.check_weights(cell, weights, x)
     if mask is not None:
-        check.check_mask(cell, mask, B, widths[0], x)
+        checks.check_mask(cell, mask, B, widths[0], x)
     ends = None
     if lengths is not None or reset is not None:
         if torch.compiler.is_dynamo_compiling():
-            why = "lengths and resets decide the shapes inside a scan: compile it without fullgraph=True"
-            torch._dynamo.graph_break(msg=why)
-        with outside():
-            ends = check.check_lengths(cell, lengths, B, T)
-            reset = check.check_reset(cell, reset, B, T)
+            graph_break("lengths and resets decide the shapes inside a scan: compile it without fullgraph=True")
+        with outside_transforms():
+            ends = checks.check_lengths(cell, lengths, B, T)
+            reset = checks.check_reset(cell, reset, B, T)
     fresh = None
     if initial is not None:
-        fresh = check.check_state(cell, "initial", initial, B, widths, x)
+        fresh = checks.check_state(cell, "initial", initial, B, widths, x)
     elif cell.initial:
         fresh = cell.start(x, B, widths)
-    start = fresh if state is None else check.check_state(cell, "state", state, B, widths, x)
+    start = fresh if state is None else checks.check_state(cell, "state", state, B, widths, x)
+    return _Arguments(cell, weights, x, widths, start, fresh, ends, reset, mask, mode, dtype, autocast, matmul_dtype)
+
+
+def _pack(given: _Arguments, reverse: bool, trace: bool) -> tuple[ScanCall, _Layout]:
+    """Stage 2: decide which steps follow each other, and draw ξ."""
+    x, mask, start, fresh, ends, reset, mode = (
+        given.x, given.mask, given.start, given.fresh, given.lengths, given.reset, given.mode,
+    )  # fmt: skip
+    B, T, _ = x.shape
     copies = mode.copies(T) if torch.is_grad_enabled() else 1
     if copies > 1:
         B, x, ends, reset, mask = B * copies, *(_repeated(value, copies) for value in (x, ends, reset, mask))
         fresh, start = (parts and tuple(_repeated(part, copies) for part in parts) for parts in (fresh, start))
     xi = packing = None
     if ends is not None or reset is not None or not mode.full:
-        with outside():
+        with outside_transforms():
             xi = mode.draw(B, T, copies)
             if ends is not None or reset is not None:
                 packing = Packing.of(B, T, ends, reset, reverse, x.device)
                 xi = xi if xi is None else packing.xi(xi, by_sequence=mode.by_sequence)
             elif xi is not None:
                 xi = xi.t().reshape(-1)
-    turned = reverse and packing is None  # whole rows, from their ends
+    flipped = reverse and packing is None
     if packing is not None:
         start = start if start is None else packing.start(fresh, start)
         mask = mask if mask is None else mask[packing.row]
+    record = Trace(given.cell if trace else None, x, packing, copies, flipped)
+    x = x.flip(1) if flipped else x
+    call = ScanCall(
+        given.cell, given.weights, x, packing, given.widths, start, mask, xi, mode, given.dtype, record,
+        given.matmul_dtype,
+    )  # fmt: skip
+    return call, _Layout(flipped, copies, given.autocast)
 
-    record = Trace(cell if trace else None, x, packing, copies, turned)
-    call = Call(
-        cell, weights, x.flip(1) if turned else x, packing, widths, start, mask, xi, mode, dtype, record, products
-    )
-    chosen = _choose(call, backend)
-    if form is not None and chosen in (native, cuda):
-        repeated.keep(form, call, chosen)
-    inside = chosen.computes_in(dtype)
-    if cast:
-        with torch.autocast(kind, enabled=False):
-            outputs, final = chosen.run(call.to(inside))
+
+def _run(call: ScanCall, backend: Backend | ModuleType, layout: _Layout) -> ScanOutput:
+    """Stage 4, after the choice of a backend: run it, and lay its results out as (B, T, H) and (B, H)."""
+    packing, dtype, (B, T, _) = call.packing, call.dtype, call.x.shape
+    inside = backend.computes_in(dtype)
+    if layout.autocast:
+        with torch.autocast(call.x.device.type, enabled=False):
+            outputs, final = backend.run(call.to(inside))
     else:
-        outputs, final = chosen.run(call if inside == dtype else call.to(inside))
+        outputs, final = backend.run(call if inside == dtype else call.to(inside))
     if inside != dtype:
         outputs, final = outputs.to(dtype), tuple(part.to(dtype) for part in final)
-
     if packing is None:
         outputs = outputs if outputs.dim() == 3 else outputs.view(T, B, -1).transpose(0, 1)
-        outputs = outputs.flip(1) if turned else outputs
+        outputs = outputs.flip(1) if layout.flipped else outputs
     else:
         outputs = packing.unpack(outputs)
         final = tuple(part[packing.last] for part in final)
-    if copies > 1:
-        outputs, final = _each_at_its_end(outputs, final, packing, turned, copies)
-    return Scanned(outputs, cell.state(final), record)
+    if layout.copies > 1:
+        outputs, final = _select_copies(outputs, final, packing, layout)
+    return ScanOutput(outputs, call.cell.state(final), call.trace)
 
 
 def _repeated(value: Tensor | None, copies: int) -> Any:
-    """The rows of a batch, all of them so many times."""
+    """Repeat the whole batch."""
     return value if value is None else value.repeat(copies, *[1] * (value.dim() - 1))
 
 
-def _each_at_its_end(
-    outputs: Tensor, final: Sequence[Tensor], packing: Packing | None, turned: bool, copies: int
+def _select_copies(
+    outputs: Tensor, final: Sequence[Tensor], packing: Packing | None, layout: _Layout
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """Sliding truncation: of every step, the copy of its row in which it ends a window of τ steps.
+    """Sliding truncation: for every step, take the copy of its row in which the step ends a window of τ steps.
 
-    All copies hold the same numbers; they differ in where the way back is cut.
+    All copies hold the same numbers; they differ in where the backward pass is truncated.
     """
+    copies = layout.copies
     B, T = outputs.shape[0] // copies, outputs.shape[1]
     if packing is None:
         position = torch.arange(T, device=outputs.device).expand(B, T)
         last = position[:, -1]
-        position = position.flip(1) if turned else position
+        position = position.flip(1) if layout.flipped else position
     else:
         position = packing.position[:B]
         last = packing.steps[packing.last[:B]] - 1
@@ -207,37 +270,6 @@ def _is_autocast(kind: str) -> bool:
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return value.to(dtype)
-    if isinstance(value, Mapping):
-        return {name: _cast(item, dtype) for name, item in value.items()}
-    return tuple(_cast(item, dtype) for item in value) if isinstance(value, tuple | list) else value
-
-
-def check_backend(backend: object) -> None:
-    if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
-        raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
-
-
-def _choose(call: Call, backend: str) -> Backend | ModuleType:
-    """The backend to run, written into the call's trace."""
-    if call.products:
-        reason = native.unsupported_reason(call) if backend in ("auto", "native") else f"{backend!r} was asked for"
-        if reason is not None:
-            raise BackendError(f"products={call.products!r} are for backend 'native', which cannot run this: {reason}")
-        backend = "native"
-    if backend == "auto":
-        for name, module in BACKENDS.items():
-            reason = module.unsupported_reason(call)
-            if reason is None and module is cuda:
-                reason = cuda.slower_reason(call)
-            if reason is None:
-                call.trace.backend = name
-                return module
-            call.trace.passed_over[name] = reason
-    check_backend(backend)
-    reason = BACKENDS[backend].unsupported_reason(call)
-    if reason is not None:
-        raise BackendError(f"backend {backend!r} cannot run this: {reason}; take backend='auto' or 'loop'")
-    call.trace.backend = backend
-    return BACKENDS[backend]
+    """Cast the floating-point tensors of a tensor, mapping or sequence."""
+    value = dict(value) if isinstance(value, Mapping) else value
+    return tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, value)

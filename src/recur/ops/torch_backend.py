@@ -1,7 +1,7 @@
-"""PyTorch's own recurrent layers (oneDNN on the CPU, cuDNN on the GPU), for the cells they know.
+"""Backend `torch`: PyTorch's own recurrent layers (oneDNN on the CPU, cuDNN on a GPU), for the cells that they have.
 
-What they cannot show or change from inside, the gradient on its way from step to step, is refused. Truncation is
-not inside: a window is a call of its own, entered with a detached state.
+These layers neither return nor change the gradient that is carried from step to step, so calls that need this are
+refused. Truncation works: every window is one call, which starts from a detached state.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
-from torch import _VF, Tensor
+from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from recur.cells import GRU, LSTM, Cell, Elman
-from recur.ops.call import Call, Finals
-from recur.ops.cpu.compiled import transformed
-from recur.ops.recorded import gradients_by_loop
+from recur.compat import in_transform, keeps_graph, rnn_kernels
+from recur.ops.call import FinalStates, ScanCall
+from recur.ops.double_backward import differentiate_by_loop
 
 name = "torch"
 
@@ -28,11 +28,11 @@ Kernel: TypeAlias = Callable[..., tuple[Tensor, ...]]
 def _kernel(cell: Cell) -> Kernel | None:
     # The exact type: a subclass may have another step.
     if type(cell) is LSTM:
-        return _VF.lstm
+        return rnn_kernels.lstm
     if type(cell) is GRU:
-        return _VF.gru
+        return rnn_kernels.gru
     if type(cell) is Elman:
-        return {"tanh": _VF.rnn_tanh, "relu": _VF.rnn_relu}.get(cell.activation)
+        return {"tanh": rnn_kernels.rnn_tanh, "relu": rnn_kernels.rnn_relu}.get(cell.activation)
     return None
 
 
@@ -40,10 +40,10 @@ def computes_in(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def unsupported_reason(call: Call) -> str | None:
+def unsupported_reason(call: ScanCall) -> str | None:
     if _kernel(call.cell) is None or ("weight_hr" in call.weights and type(call.cell) is not LSTM):
         return f"torch.nn has no {call.cell!r}"
-    if transformed():
+    if in_transform():
         return "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
     if call.dtype == torch.float16 and call.x.device.type == "cpu":
         return "oneDNN has float16 layers for few processors"
@@ -58,7 +58,7 @@ def unsupported_reason(call: Call) -> str | None:
     return None
 
 
-def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+def run(call: ScanCall) -> tuple[Tensor, tuple[Tensor, ...]]:
     tensors = (call.data, *call.weights.values(), *(call.start or ()))
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if not recorded or torch.compiler.is_compiling():
@@ -68,18 +68,20 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 class _Context(FunctionCtx):
-    call: Call
+    call: ScanCall
     inner: tuple[list[Tensor], list[Tensor]]
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
 
 
 class _Once(torch.autograd.Function):
-    """The kernels with a graph of their own, which has first derivatives only: a backward pass that is itself recorded
-    takes the loop's steps instead."""
+    """The kernels with their own autograd graph, which has first derivatives only.
+
+    A backward pass that is itself differentiated uses the loop instead.
+    """
 
     @staticmethod
-    def forward(ctx: _Context, call: Call, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: _Context, call: ScanCall, *tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors, ctx.needs_input_grad[1:], strict=True)]
         with torch.enable_grad():
             outputs, final = _run(_with(call, leaves))
@@ -93,7 +95,9 @@ class _Once(torch.autograd.Function):
         wanted, call = ctx.needs_input_grad[1:], ctx.call
         if torch.is_grad_enabled():
             again = _with(call, ctx.saved_tensors)
-            return None, *gradients_by_loop(call, call.cell, again.weights, again.data, again.start, arriving, wanted)
+            return None, *differentiate_by_loop(
+                call, call.cell, again.weights, again.data, again.start, arriving, wanted
+            )
         leaves, results = ctx.inner
         came = [
             (result, grad)
@@ -103,14 +107,14 @@ class _Once(torch.autograd.Function):
         if not came:
             return (None,) * (1 + len(wanted))
         asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
-        again_later = torch._C._autograd._get_current_graph_task_keep_graph()
+        again_later = keeps_graph()
         outputs, gradients = zip(*came, strict=True)
         found = iter(torch.autograd.grad(outputs, asked, gradients, retain_graph=again_later, allow_unused=True))
         return None, *(next(found) if want else None for want in wanted)
 
 
-def _with(call: Call, tensors: Sequence[Tensor]) -> Call:
-    """The same call of these tensors: data, weights, and the states to start from."""
+def _with(call: ScanCall, tensors: Sequence[Tensor]) -> ScanCall:
+    """Return the call with other tensors: data, weights, and the states to start from."""
     data, rest = tensors[0], list(tensors[1:])
     weights = dict(zip(call.weights, rest, strict=False))
     start = tuple(rest[len(weights) :]) or None
@@ -119,7 +123,7 @@ def _with(call: Call, tensors: Sequence[Tensor]) -> Call:
     return same
 
 
-def _run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _run(call: ScanCall) -> tuple[Tensor, tuple[Tensor, ...]]:
     kernel = _kernel(call.cell)
     assert kernel is not None
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
@@ -134,7 +138,7 @@ def _run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     windows = [call.sizes[begin:end] for begin, end in itertools.pairwise(edges)]
     pieces = call.data.split([sum(sizes) for sizes in windows])
     state: Sequence[Tensor] = call.state
-    finals = Finals()
+    finals = FinalStates()
     outputs = []
     for begin, sizes, data in zip(edges, windows, pieces, strict=False):
         state = finals.end(state, still=sizes[0])
@@ -146,9 +150,9 @@ def _run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def _in_one_piece(weights: list[Tensor]) -> list[Tensor]:
-    """Views of one buffer, laid out as cuDNN takes them: it would copy them there itself, with a warning at every call.
+    """Return the weights as views of one buffer, in the layout of cuDNN.
 
-    The buffer always has biases; those of a cell without them are zero.
+    Otherwise cuDNN copies them at every call, with a warning. The buffer always has biases, zero for a cell without.
     """
     if len(weights) == 2:
         weights = [*weights, *weights[0].new_zeros(2, len(weights[0]))]
@@ -160,9 +164,9 @@ def _in_one_piece(weights: list[Tensor]) -> list[Tensor]:
 def _window(
     kernel: Kernel, data: Tensor, sizes: list[int], state: Sequence[Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One call of a kernel: one layer, one direction, no dropout of its own."""
+    """Call a kernel once: one layer, one direction, no dropout."""
     initial = [part.contiguous().unsqueeze(0) for part in state]  # cuDNN takes no expanded state
-    hidden = initial if kernel is _VF.lstm else initial[0]
+    hidden = initial if kernel is rnn_kernels.lstm else initial[0]
     has_bias, train = len(weights) > 3, torch.is_grad_enabled()
     options = (weights, has_bias, 1, 0.0, train, False)
     if sizes[0] == sizes[-1]:

@@ -1,18 +1,18 @@
-"""Labels without alignment: connectionist temporal classification (Graves et al. 2006), with its gradient by hand.
+"""Connectionist temporal classification (Graves et al. 2006): labels without alignment, with the gradient by hand.
 
-At every step the network gives y_t = softmax(u_t) over the labels and a blank. A path π has one of them for each step;
-it stands for the labels that are left when repeats are merged and blanks taken out, and
+At every step the network outputs y_t = softmax(u_t) over the labels and a blank. A path π has one of them per step. It
+represents the labels that remain when repeats are merged and blanks removed, and
 
-    P(labels) = Σ_π Π_t y_t(π_t)        over all paths that stand for them
+    P(labels) = Σ_π Π_t y_t(π_t)        over all paths that represent them
 
-With a blank before, between and behind the labels, l' of S = 2 L + 1 symbols, that sum runs over two tables:
+With a blank before, between and after the labels, l' of S = 2 L + 1 symbols, two tables compute this sum:
 
     α_t(s) = y_t(l'_s) · [α_{t−1}(s) + α_{t−1}(s − 1) + α_{t−1}(s − 2), if l'_s is no blank and not l'_{s−2}]
     β_t(s) = Σ_{s'} y_{t+1}(l'_{s'}) β_{t+1}(s')       over the s' that s leads to;     β_T = 1 at the last two symbols
 
     ∂(−log P)/∂u_t(k) = y_t(k) − Σ_{s: l'_s = k} α_t(s) β_t(s) / P
 
-All in logarithms. The trainer uses torch's `ctc_loss`, which is tested against this.
+All computations are in logarithms. The trainer uses torch's `ctc_loss`, which is tested against this.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["ctc"]
 
 
 def ctc(u: Array, labels: Sequence[int], blank: int) -> tuple[float, Array]:
-    """−log P of labels (L,) given logits u (T, K), and its gradient (T, K); infinite where no path is so short.
+    """Return −log P of labels (L,) given logits u (T, K), and its gradient (T, K); infinite if T is too short.
 
     >>> loss, gradient = recur.reference.ctc.ctc(np.zeros((2, 2)), [1], blank=0)
-    >>> round(float(np.exp(-loss)), 4)                  # three of the four paths stand for it: 1 1, 1 _ and _ 1
+    >>> round(float(np.exp(-loss)), 4)                  # three of the four paths represent it: 1 1, 1 _ and _ 1
     0.75
     """
     T, K = u.shape

@@ -1,9 +1,9 @@
-"""A network without nonlinearity, where powers of the recurrent matrix can be seen: why gradients vanish or explode.
+"""Linear recurrent network, where powers of the recurrent matrix show why gradients vanish or explode.
 
     h_t = U x_t + W h_{t−1}          o_t = V h_t
 
-Without input, h_t = Wᵗ h_0 = Q Λᵗ Q⁻¹ h_0: eigenvalues below 1 die out, those above 1 grow without bound.
-Backward it is the same matrix, transposed:
+Without input, h_t = Wᵗ h_0 = Q Λᵗ Q⁻¹ h_0: components with eigenvalues below 1 vanish, those above 1 explode. The
+backward pass uses the transposed matrix:
 
     ∂L/∂h_t = Σ_{i=t}^{T} (Wᵀ)^{T−i} Vᵀ ∂L/∂o_{T+t−i}
 """
@@ -18,7 +18,7 @@ __all__ = ["free_state", "state_gradient"]
 
 
 def free_state(W: Array, h0: Array, t: int) -> Array:
-    """h_t = Q Λᵗ Q⁻¹ h_0 for a diagonalisable W, without input.
+    """Return h_t = Q Λᵗ Q⁻¹ h_0 for a diagonalisable W, without input.
 
     >>> recur.reference.linear.free_state(np.diag([0.5, 2.0]), np.ones((2, 1)), 10).ravel().round(4).tolist()
     [0.001, 1024.0]
@@ -29,7 +29,7 @@ def free_state(W: Array, h0: Array, t: int) -> Array:
 
 
 def state_gradient(W: Array, V: Array, do: Array, t: int) -> Array:
-    """∂L/∂h_t from ∂L/∂o of all steps, do (n_q, m, T), as the sum of powers; t counts from 0.
+    """Return ∂L/∂h_t as a sum of powers, given ∂L/∂o of all steps, do (n_q, m, T); t counts from 0.
 
     >>> do = np.zeros((1, 1, 11)); do[:, :, -1] = 1
     >>> recur.reference.linear.state_gradient(np.diag([0.5]), np.ones((1, 1)), do, 0).item() == 0.5**10

@@ -1,4 +1,4 @@
-"""The whole network of the notes: a recurrence, a softmax output layer, the summed negative log-likelihood.
+"""Complete network of the notes: a recurrence, a softmax output layer, and the summed negative log-likelihood.
 
 o_t  = c + V s_t
 ŷ_t  = softmax(o_t)
@@ -7,7 +7,7 @@ L    = − Σ_t Σ_batch log ŷ_t[y_t]
 ∇_o L  = ŷ_t − (the one-hot y_t)
 ∇_c L  = Σ_t ∇_o L
 ∇_V L  = Σ_t ∇_o L s_tᵀ
-the output layer's part of ∇_s L = Vᵀ ∇_o L
+∇_s L through the output layer = Vᵀ ∇_o L
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 Classes = NDArray[np.int64]
-"""Class numbers y, (m, T)."""
+"""Class indices y, (m, T)."""
 
 
 class OutputGradients(NamedTuple):
-    """Of the output layer.
+    """Gradients of the output layer.
 
     >>> recur.reference.network.OutputGradients._fields
     ('do', 'dc', 'dV', 'ds')
@@ -46,11 +46,11 @@ class OutputGradients(NamedTuple):
     dc: Array
     dV: Array  # noqa: N815  # the book's letter
     ds: Array
-    """Its part of ∇_s L."""
+    """∇_s L through the output layer."""
 
 
 class NetworkGradients(NamedTuple):
-    """∇L of everything, named as in the notes.
+    """Gradients of everything, named as in the notes.
 
     >>> recur.reference.network.NetworkGradients._fields
     ('do', 'dh', 'dx', 'ds0', 'weights', 'dstates')
@@ -62,13 +62,13 @@ class NetworkGradients(NamedTuple):
     dx: Array
     ds0: State
     weights: dict[str, Array]
-    """dU, dW, db, dV, dc; of a GRU also dbW."""
+    """dU, dW, db, dV, dc; for a GRU also dbW."""
     dstates: dict[str, Array]
-    """∂L/∂ of every state at every step: s, and C of an LSTM."""
+    """The gradient of every state at every step: s, and C for an LSTM."""
 
 
 def softmax(o: Array) -> Array:
-    """Over the first axis; the largest is taken out first, so that exp cannot overflow.
+    """Compute the softmax over the first axis; the maximum is subtracted first, so exp cannot overflow.
 
     >>> recur.reference.network.softmax(np.array([[0.0], [0.0]])).ravel().tolist()
     [0.5, 0.5]
@@ -78,7 +78,7 @@ def softmax(o: Array) -> Array:
 
 
 def output_forward(s: Array, parameters: Parameters) -> Array:
-    """s (n_s, m, T) → ŷ (n_y, m, T).
+    """Compute ŷ (n_y, m, T) from s (n_s, m, T).
 
     >>> weights = {"V": np.zeros((4, 2)), "c": np.zeros((4, 1))}
     >>> recur.reference.network.output_forward(np.ones((2, 1, 3)), weights)[0, 0].tolist()
@@ -89,7 +89,7 @@ def output_forward(s: Array, parameters: Parameters) -> Array:
 
 
 def negative_log_likelihood(y_hat: Array, y: Classes) -> float:
-    """y (m, T) holds class numbers.
+    """Return the summed negative log-likelihood of class indices y (m, T).
 
     >>> y_hat = np.full((4, 1, 3), 0.25)
     >>> round(recur.reference.network.negative_log_likelihood(y_hat, np.zeros((1, 3), int)) / 3, 4)     # log 4 a step
@@ -100,7 +100,7 @@ def negative_log_likelihood(y_hat: Array, y: Classes) -> float:
 
 
 def output_backward(y_hat: Array, y: Classes, s: Array, parameters: Parameters) -> OutputGradients:
-    """∇_o L, and what follows from it for c, V and s.
+    """Return ∇_o L and the gradients of c, V and s.
 
     >>> weights, s = {"V": np.zeros((2, 2)), "c": np.zeros((2, 1))}, np.ones((2, 1, 1))
     >>> y_hat = recur.reference.network.output_forward(s, weights)
@@ -120,7 +120,7 @@ def output_backward(y_hat: Array, y: Classes, s: Array, parameters: Parameters) 
 
 
 def loss(cell: Recurrence, x: Array, y: Classes, state0: State, parameters: Parameters, **options: str) -> float:
-    """L alone, for finite differences.
+    """Return the loss L, for finite differences.
 
     >>> weights = {"U": np.eye(2), "W": np.eye(2), "b": np.zeros((2, 1)), "V": np.zeros((4, 2)), "c": np.zeros((4, 1))}
     >>> x, y, start = np.ones((2, 1, 3)), np.zeros((1, 3), int), (np.zeros((2, 1)),)
@@ -140,7 +140,7 @@ def loss_and_gradients(
     xi: Array | None = None,
     **options: str,
 ) -> tuple[float, NetworkGradients]:
-    """L and ∇L, of everything.
+    """Return the loss L and all gradients.
 
     >>> weights = {"U": np.eye(2), "W": np.eye(2), "b": np.zeros((2, 1)), "V": np.ones((4, 2)), "c": np.zeros((4, 1))}
     >>> x, y, start = np.ones((2, 1, 3)), np.zeros((1, 3), int), (np.zeros((2, 1)),)

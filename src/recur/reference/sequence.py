@@ -1,11 +1,11 @@
-"""Along time: a step repeated forward, and its gradients summed backward. The same for every recurrence.
+"""Sequences: a step repeated forward, and its gradients summed backward; the same code for every recurrence.
 
-Arrays stand as in the notes: features first, then the batch, then time; x is (n_x, m, T_x).
+Axes are as in the notes: features, batch, time; x is (n_x, m, T_x).
 
 Backward, for t = T … 1, with ∂L_t/∂s_t from the output layer and ξ as in recur.ops.bptt:
 
     ds_t      = ∂L_t/∂s_t + ξ_{t+1} · ds_prev of step t + 1
-    dU, dW, db  summed over t                because the weights are shared by all steps
+    dU, dW, db  summed over t, because all steps share the weights
     ds0       = ξ_1 · ds_prev of step 1
 """
 
@@ -23,11 +23,11 @@ Array = NDArray[np.float64]
 State = tuple[Array, ...]
 Parameters = Mapping[str, Array]
 Cache = tuple[Any, ...]
-"""What a step's backward pass needs of its forward pass."""
+"""Values of a forward step that its backward step needs."""
 
 
 class StepGradients(NamedTuple):
-    """The gradients of everything that one step read.
+    """Gradients of everything that one step read.
 
     >>> weights = {"U": np.eye(1), "W": np.eye(1), "b": np.zeros((1, 1))}
     >>> _, cache = recur.reference.elman.step_forward(np.ones((1, 1)), (np.zeros((1, 1)),), weights)
@@ -38,13 +38,13 @@ class StepGradients(NamedTuple):
     dxt: Array
     dprev: State
     weights: dict[str, Array]
-    """dU, dW, db; of a GRU also dbW."""
+    """dU, dW, db; for a GRU also dbW."""
     dstate: State
-    """The whole gradients of the states that it made, with the way of each through the others."""
+    """The full gradients of the new states, including the part through other states of the step."""
 
 
 class Gradients(NamedTuple):
-    """The gradients of everything that a sequence read.
+    """Gradients of everything that a sequence read.
 
     >>> recur.reference.sequence.Gradients._fields
     ('dx', 'ds0', 'weights', 'dstates')
@@ -53,15 +53,15 @@ class Gradients(NamedTuple):
     dx: Array
     """(n_x, m, T)"""
     ds0: State
-    """One for each state."""
+    """One array per state."""
     weights: dict[str, Array]
     """dU, dW, db (and dbW), summed over time."""
     dstates: dict[str, Array]
-    """For each state by name its whole gradient at every step, (n_s, m, T): ∇_h L of the notes."""
+    """The full gradient of each state at every step, (n_s, m, T), by name: ∇_h L of the notes."""
 
 
 class Recurrence(Protocol):
-    """The modules elman, lstm and gru.
+    """Interface of the modules elman, lstm and gru.
 
     >>> recur.reference.lstm.STATES
     ('s', 'C')
@@ -78,7 +78,7 @@ class Recurrence(Protocol):
 
 
 def sigmoid(a: Array) -> Array:
-    """1 / (1 + e⁻ᵃ), written so that nothing overflows.
+    """Return 1 / (1 + e⁻ᵃ), computed without overflow.
 
     >>> recur.reference.sequence.sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
     [0.0, 0.5, 1.0]
@@ -94,7 +94,7 @@ def sum_over_batch(da: Array) -> Array:
 def forward(
     cell: Recurrence, x: Array, state0: State, parameters: Parameters, **options: str
 ) -> tuple[Array, State, list[Cache]]:
-    """Carry `cell` (elman, lstm or gru) along x (n_x, m, T): the outputs s (n_s, m, T), the last state, caches.
+    """Run `cell` (elman, lstm or gru) along x (n_x, m, T); return the outputs s (n_s, m, T), last state and caches.
 
     >>> weights = {"U": np.eye(2), "W": np.eye(2), "b": np.zeros((2, 1))}
     >>> s, last, caches = recur.reference.sequence.forward(
@@ -116,12 +116,14 @@ def forward(
 def backward(
     cell: Recurrence, ds: Array, caches: list[Cache], dlast: State | None = None, xi: Array | None = None
 ) -> Gradients:
-    """From ds (n_s, m, T), the output layer's gradient of every s_t, and `dlast`, that of the last state if any.
+    """Return all gradients, given ds (n_s, m, T), those of every s_t from the output layer.
+
+    dlast: the gradient of the last state, zero by default
 
     >>> elman, weights = recur.reference.elman, {"U": np.eye(2), "W": 0.5 * np.eye(2), "b": np.zeros((2, 1))}
     >>> s, _, caches = recur.reference.sequence.forward(elman, np.zeros((2, 1, 5)), (np.zeros((2, 1)),), weights)
     >>> ds = np.zeros((2, 1, 5)); ds[:, :, -1] = 1
-    >>> recur.reference.sequence.backward(elman, ds, caches).dstates["s"][0, 0].tolist()      # halved by every step
+    >>> recur.reference.sequence.backward(elman, ds, caches).dstates["s"][0, 0].tolist()      # halved at every step
     [0.0625, 0.125, 0.25, 0.5, 1.0]
     """
     n_s, m, T = ds.shape

@@ -1,4 +1,4 @@
-"""States of sessions on a GPU: where layers are plain, they never leave their slots (recur.ops.cuda.stream.Slots)."""
+"""States of sessions on a GPU. Where layers are plain, states stay in their slots (ops.cuda.streaming.SessionSlots)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recur.nn.streaming import packed_for
-from recur.ops.cuda.stream import Slots
+from recur.ops.cuda.streaming import SessionSlots
 from recur.serve.bank import Bank
 from recur.serve.network import Network, Parts
 
@@ -36,7 +36,7 @@ class OnGPU(Bank):
         like = next(net.parameters()).new_zeros(1, net.input_size)
         on_gpu = packed_for(net, like, "").on_gpu
         assert on_gpu is not None
-        self._on_gpu = Slots(net.cell, on_gpu, self.slots)
+        self._on_gpu = SessionSlots(net.cell, on_gpu, self.slots)
         self._start = [[part[0] for part in layer] for layer in net.stream().state]
 
     @torch.no_grad()

@@ -252,13 +252,13 @@ class Predictor(ABC, Generic[ModelT]):
             check_precision(precision, self.device)
             self.precision = precision
 
-    def use_products(self, products: str) -> None:
+    def use_products(self, matmul_dtype: str) -> None:
         """Have its recurrent layers read weights as `bfloat16` or `int8` from now on; as they are, if nothing."""
         layers = [layer for model in self.models for layer in model.modules() if isinstance(layer, Recurrent)]
         if not layers:
             raise OptionError(f"{self.name} has no recurrent layers whose weights could be read in fewer bits")
         for layer in layers:
-            layer.products = products
+            layer.matmul_dtype = matmul_dtype
 
     def refuse(self, options: JsonObject) -> None:
         """For options that this task's models have no use for."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from recur.tasks.contract import Moment, TrainingStep
 from recur.tasks.options import TaskOptions
 from recur.training.step import Done, Stepper
+from recur.utils.cuda_graphs import GraphCapture
 
 WARM = 2
 """Batches of a form before one is recorded."""
@@ -75,8 +76,7 @@ class Graphs:
         self._recorded: dict[Hashable, Recorded] = {}
         self._state: tuple[Any, ...] | None = None
         """The buffers that a state is carried on in."""
-        self._stream = torch.cuda.Stream(stepper.device)
-        self._pool = torch.cuda.graph_pool_handle()
+        self._capture = GraphCapture(stepper.device)
 
     def take(
         self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, rate: float
@@ -108,13 +108,11 @@ class Graphs:
         self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, rate: float
     ) -> tuple[TrainingStep, Done]:
         """As without graphs, on the stream that is recorded on later."""
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        with self._capture.warm_up():
             step = self.stepper.gradients(batch, state, moment)
             done = self.stepper.clipped(step.loss)
             self._set_rate(rate * step.rate)
             self.stepper.update()
-        torch.cuda.current_stream().wait_stream(self._stream)
         return step._replace(loss=done.loss, penalty=0.0), done
 
     def _record(
@@ -127,13 +125,16 @@ class Graphs:
         batch = type(batch)._make(next(places) if isinstance(part, Tensor) else part for part in batch)
         if first.state is not None and self._state is None:
             self._state = _cloned(first.state)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+
+        def train() -> tuple[TrainingStep, Done]:
             step = self.stepper.gradients(batch, None if state is None else self._state, moment)
             done = self.stepper.clipped(step.loss)
             self.stepper.update()
             if step.state is not None:
                 _copy(self._state, step.state)
+            return step, done
+
+        graph, (step, done) = self._capture.capture(train)
         return Recorded(graph, inputs, done, first._replace(state=self._state if step.state is not None else None))
 
 

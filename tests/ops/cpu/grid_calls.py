@@ -20,15 +20,25 @@ def fields_of(call: GridCall, backward: bool) -> dict[str, Field]:
         if pointer:
             found[name] = Field.of_memory(pointer, count * size, kind)
 
-    for name, kind in library.Grid._fields_:
+    for name, kind in library.GridStruct._fields_:
         if kind is ctypes.c_int64:
             number(name, getattr(g, name))
     for name, value in (("backward", backward), ("numbers", call.double), ("isa", call.isa)):
         number(name, value)
     for name in ("length", "count", "temps"):
         number(name, getattr(g.program, name))
-    array("code", ctypes.addressof(g.program.code.contents), g.program.length, size=ctypes.sizeof(library.Instruction))
-    array("places", ctypes.addressof(g.program.places.contents), g.program.count, size=ctypes.sizeof(library.Place))
+    array(
+        "code",
+        ctypes.addressof(g.program.code.contents),
+        g.program.length,
+        size=ctypes.sizeof(library.InstructionStruct),
+    )
+    array(
+        "places",
+        ctypes.addressof(g.program.places.contents),
+        g.program.count,
+        size=ctypes.sizeof(library.OperandStruct),
+    )
     points, weights = g.B * g.R * g.C, g.Q * g.gates * g.H * (2 * g.H + g.D + 1)
     array("turns", g.turns, g.Q, size=8)
     array("constant", g.constant, g.constants, size=8)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from recur.cells import Cell, make_cell
+from recur.compiler.program_text import assembled
 from recur.ops.bptt import BPTT
-from recur.ops.cpu import passes
-from recur.ops.cpu.compiled import assembled
-from recur.ops.cpu.plan import Plan
-from recur.ops.cpu.programs import load
+from recur.ops.cpu import plans
+from recur.ops.cpu.plans import CorePlan
+from recur.ops.cpu.programs import load_programs
 from tests.affine_cells import AFFINE, IDS, Ring, case_of
 from tests.support import DOUBLE, ISAS, all_close, close, core, needs_core
 
@@ -51,15 +51,15 @@ CELLS, NAMES = [*AFFINE, Ring(), Fixed()], [*IDS, "Ring", "Fixed"]
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether each call of the core took steps of one sequence. Here all do that can."""
-    monkeypatch.setattr(passes, "takes_steps_at_once", lambda cell, *sizes: bool(load(cell).assembly.along_time))
+    monkeypatch.setattr(plans, "runs_time_blocked", lambda cell, *sizes: bool(load_programs(cell).assembly.along_time))
     found: list[bool] = []
-    plain = Plan.run
+    plain = CorePlan.run
 
-    def watched(plan: Plan, tensors: Sequence[Tensor]) -> None:
+    def watched(plan: CorePlan, tensors: Sequence[Tensor]) -> None:
         found.append(bool(plan.bound(tensors).along_time))
         plain(plan, tensors)
 
-    monkeypatch.setattr(Plan, "run", watched)
+    monkeypatch.setattr(CorePlan, "run", watched)
     forget_plans()
     yield found
     forget_plans()
@@ -67,8 +67,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
 
 def forget_plans() -> None:
     """They are made once, as things are then."""
-    passes.forward_pass.cache_clear()
-    passes.backward_pass.cache_clear()
+    plans.forward_pass.cache_clear()
+    plans.backward_pass.cache_clear()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -147,7 +147,7 @@ def test_chosen_where_sequences_are_few_and_long() -> None:
         cell = make_cell(name)
         found = assembled(cell, biased=True)
         assert not isinstance(found, str)
-        return passes.takes_steps_at_once(found[1], segments, steps)
+        return plans.runs_time_blocked(found[1], segments, steps)
 
     assert chosen("mingru", 1, 100)
     assert chosen("mingru", 8, 16)

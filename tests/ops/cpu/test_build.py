@@ -17,6 +17,7 @@ import torch
 from recur.errors import BackendError
 from recur.nn import Recurrent
 from recur.ops.cpu import library
+from recur.utils import core_library
 from tests.support import ISAS, Case, needs_core
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +34,8 @@ def test_without_a_compiler_recur_installs_and_says_so(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nothing_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "built", lambda: None)
+    monkeypatch.setattr(core_library, "built", lambda: None)
+    monkeypatch.setattr(core_library, "load", core_library.load.__wrapped__)
     monkeypatch.setattr(library, "_load", library._load.__wrapped__)
 
 
@@ -55,8 +57,9 @@ def test_without_the_core_other_backends_run() -> None:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The library and its sources in a folder of their own."""
-    path: Any = library.built()
-    for source in [path, *path.parent.glob("*.h"), *path.parent.glob("*.cpp")]:
+    path: Any = core_library.built()
+    folders = path.parent, path.parent.with_name("cuda")
+    for source in [path, *(source for folder in folders for kind in ("*.h", "*.cpp") for source in folder.glob(kind))]:
         shutil.copy(source, tmp_path)
     return tmp_path / path.name
 
@@ -64,13 +67,14 @@ def copy(tmp_path: Path) -> Path:
 @needs_core
 def test_a_library_of_other_sources_is_not_used(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an update without a new build, its structs would be read wrongly."""
-    assert library.Core(copy).best_isa >= 0, "it is used as long as the sources are its own"
+    assert library.Core(core_library.open_library(copy)).best_isa >= 0, "it is used as long as the sources are its own"
     with (copy.parent / "vector.h").open("a") as header:
         header.write("// changed\n")
-    monkeypatch.setattr(library, "built", lambda: copy)
+    monkeypatch.setattr(core_library, "built", lambda: copy)
+    monkeypatch.setattr(core_library, "load", core_library.load.__wrapped__)
     monkeypatch.setattr(library, "_load", library._load.__wrapped__)
     stale = "was built from other sources than those beside it; build it again: pip install -e ."
-    assert library.missing() == f"{copy.name} {stale}"
+    assert library.missing_reason() == f"{copy.name} {stale}"
     assert Case("peephole").scan().trace.backend == "loop"
     with pytest.raises(BackendError, match=rf"{re.escape(copy.name)} {re.escape(stale)} \(recur doctor says more\)"):
         Case("lstm").scan(backend="native")
@@ -83,36 +87,36 @@ def test_sources_that_come_or_go_are_a_change_too(copy: Path, change: str) -> No
         (copy.parent / "more.h").touch()
     else:
         (copy.parent / "table.h").unlink()
-    with pytest.raises(library.StaleError, match="build it again"):
-        library.Core(copy)
+    with pytest.raises(core_library.StaleError, match="build it again"):
+        library.Core(core_library.open_library(copy))
 
 
 @needs_core
 def test_an_installed_library_has_no_sources_beside_it(copy: Path) -> None:
     for source in [*copy.parent.glob("*.h"), *copy.parent.glob("*.cpp")]:
         source.unlink()
-    assert library.Core(copy).best_isa >= 0
+    assert library.Core(core_library.open_library(copy)).best_isa >= 0
 
 
 @needs_core
 def test_both_sides_hold_the_same_struct() -> None:
-    assert ctypes.CDLL(str(library.built())).recur_scan_bytes() == ctypes.sizeof(library.Scan)
-    assert ctypes.CDLL(str(library.built())).recur_grid_bytes() == ctypes.sizeof(library.Grid)
+    assert ctypes.CDLL(str(core_library.built())).recur_scan_bytes() == ctypes.sizeof(library.ScanStruct)
+    assert ctypes.CDLL(str(core_library.built())).recur_grid_bytes() == ctypes.sizeof(library.GridStruct)
 
 
 @needs_core
 def test_a_file_that_is_no_library_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "_core.so").write_bytes(b"for another machine")
-    monkeypatch.setattr(library, "built", lambda: tmp_path / "_core.so")
-    assert library._load.__wrapped__().startswith("_core.so cannot be used:")
+    monkeypatch.setattr(core_library, "built", lambda: tmp_path / "_core.so")
+    assert core_library.load.__wrapped__().startswith("_core.so cannot be used:")
 
 
 @needs_core
 def test_the_instruction_set_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    path: Any = library.built()
-    assert library.Core(path).isa == len(ISAS) - 1
+    path: Any = core_library.built()
+    assert library.Core(core_library.open_library(path)).isa == len(ISAS) - 1
     monkeypatch.setenv("RECUR_ISA", "portable")
-    chosen = library.Core(path)
+    chosen = library.Core(core_library.open_library(path))
     assert chosen.isa == 0
     with pytest.raises(BackendError, match="unknown instruction set 'avx3'; did you mean 'avx2'"):
         chosen.use("avx3")
@@ -123,8 +127,8 @@ def test_the_instruction_set_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_core
 def test_every_operation_and_place_is_known_to_both_sides() -> None:
+    from recur.compiler.assembly import FUSED
     from recur.compiler.expressions import OPERATIONS
-    from recur.compiler.writer import FUSED
 
     found: Any = library.core()
     along_time = {"scan_state", "scan_back_state", "scan_factor", "shift"}

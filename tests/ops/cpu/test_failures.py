@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from recur.compiler.program_text import text_of
 from recur.errors import BackendError
 from recur.nn import Recurrent
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cpu.plan import Form, How, Plan
+from recur.ops.cpu.plans import CoreConfig, CorePlan, ScanParameters
 from tests.support import Case, close, core, needs_core
 
 pytestmark = needs_core
@@ -89,9 +89,9 @@ def threads() -> Iterator[None]:
 def test_sizes_that_no_memory_holds_are_an_error(program: str) -> None:
     case = Case("lstm")
     text = text_of(case.cell, True)
-    form = Form(text, program, torch.float32, D=1, H=2**40 + 1, sizes=(1,), batch_major=False, biased=True)
+    form = ScanParameters(text, program, torch.float32, D=1, H=2**40 + 1, sizes=(1,), batch_major=False, biased=True)
     with pytest.raises(MemoryError, match="the native backend ran out of memory"):
-        Plan(form, How(1, 0, None), {}, {}, 0)
+        CorePlan(form, CoreConfig(1, 0, None), {}, {}, 0)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pthread_setattr_default_np"), reason="no glibc here")

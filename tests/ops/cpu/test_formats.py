@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-import recur.ops.cpu.operators  # noqa: F401  registers the operators
+import recur.ops.operator  # noqa: F401  registers the operators
 from recur.cells import Cell, make_cell
+from recur.compiler.program_text import assembled, operands
 from recur.errors import BackendError, OptionError
 from recur.nn import Connections, Recurrent
-from recur.ops.cpu.compiled import assembled, operands
 from tests.support import ISAS, NATIVE_CELLS, TOLERANCE, Case, close, core, needs_core
 
 pytestmark = needs_core
@@ -59,21 +59,23 @@ def by_steps(case: Case, product: Callable[[Tensor, Tensor], Tensor], mask: Tens
     own, state, outputs = w_of(weights[name] for name in cell.extras), s_of(p.double() for p in case.state), []
     for x in case.x.double().unbind(1):
         share = product(x, weights["weight_ih"]) + weights["bias_ih"]
-        products: Sequence[Tensor] = ()
+        projections: Sequence[Tensor] = ()
         if cell.recurrent_gates:
             h = state[0] if mask is None else state[0] * mask
-            products = (product(h, weights["weight_hh"]) + weights["bias_hh"]).chunk(len(cell.recurrent_gates), dim=-1)
-        state = s_of(cell.advance(x_of(share.chunk(len(cell.gates), dim=-1)), h_of(products), state, own))
+            projections = (product(h, weights["weight_hh"]) + weights["bias_hh"]).chunk(
+                len(cell.recurrent_gates), dim=-1
+            )
+        state = s_of(cell.advance(x_of(share.chunk(len(cell.gates), dim=-1)), h_of(projections), state, own))
         outputs.append(state[0])
     return torch.stack(outputs, dim=1).float(), [part.float() for part in state]
 
 
-def native(case: Case, products: str, mask: Tensor | None = None, train: bool = True) -> Any:
+def native(case: Case, matmul_dtype: str, mask: Tensor | None = None, train: bool = True) -> Any:
     B, T, D = case.x.shape
     assembled(case.cell, True)
     text, weights, extras = operands(case.cell, case.weights)
     data = case.x.transpose(0, 1).reshape(-1, D)
-    options = (mask, None, [B] * T, False, 0.0, text, products, train)
+    options = (mask, None, [B] * T, False, 0.0, text, matmul_dtype, train)
     outputs, *rest = torch.ops.recur.scan(data, weights, extras, list(case.state), *options)
     return outputs.view(T, B, -1).transpose(0, 1), rest[: len(case.cell.states)]
 
@@ -163,15 +165,15 @@ def test_sums_of_8_bit_products_do_not_overflow(isa: str, B: int) -> None:
     close(got[0], expected[0])
 
 
-@pytest.mark.parametrize("products", ["bfloat16", "int8"])
-def test_what_is_no_number_stays_none(isa: str, products: str) -> None:
+@pytest.mark.parametrize("matmul_dtype", ["bfloat16", "int8"])
+def test_what_is_no_number_stays_none(isa: str, matmul_dtype: str) -> None:
     """In one row of the input, and in no other; nor does a row of zeros, or of the smallest numbers, become one."""
     case = Case("elman", 5, 1, 7, 3, dtype=torch.float32)
     with torch.no_grad():
         case.x[0, 0, 3], case.x[1, 0, 6] = float("nan"), float("inf")
         case.x[2], case.x[3] = 0.0, 1e-42
         case.state[0].zero_()
-        outputs = native(case, products, train=False)[0]
+        outputs = native(case, matmul_dtype, train=False)[0]
     assert outputs[0].isnan().all()
     assert not outputs[1].isfinite().logical_and(outputs[1].abs() < 1).any()
     assert outputs[2:].isfinite().all()
@@ -204,8 +206,8 @@ def test_errors_of_a_random_product(isa: str) -> None:
         exact = case.x[:, 0].double() @ case.weights["weight_ih"].double().t()
         size = exact.std().item()
         off = {
-            products: (native(case, products, train=False)[0][:, 0] - exact).std().item() / size
-            for products in ("bfloat16", "int8")
+            matmul_dtype: (native(case, matmul_dtype, train=False)[0][:, 0] - exact).std().item() / size
+            for matmul_dtype in ("bfloat16", "int8")
         }
     assert 1e-3 < off["bfloat16"] < 2**-9 * 1.5  # 2⁻⁹ at most on each side, a little over half of it on average
     assert (
@@ -221,23 +223,23 @@ def test_scan_takes_products(isa: str, options: dict[str, Any]) -> None:
     """Batch after batch, packed and turned round as in float32; rounded like the operator's."""
     case = Case("lstm", 3, 4, 5, 33, dtype=torch.float32)
     plain = case.scan(backend="native", **options).outputs
-    for products, bound in (("bfloat16", 2e-2), ("int8", 4e-2)):
+    for matmul_dtype, bound in (("bfloat16", 2e-2), ("int8", 4e-2)):
         with torch.no_grad():
-            got = case.scan(products=products, **options)
+            got = case.scan(matmul_dtype=matmul_dtype, **options)
         assert got.trace.backend == "native"
         off = (got.outputs - plain).abs().max().item()
-        assert 1e-6 < off < bound, products
+        assert 1e-6 < off < bound, matmul_dtype
         if not options:
-            close(got.outputs, native(case, products, train=False)[0])
+            close(got.outputs, native(case, matmul_dtype, train=False)[0])
 
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("name", CELLS)
-@pytest.mark.parametrize("products", ["bfloat16", "int8"])
-def test_a_stream_gives_what_a_scan_gives(isa: str, products: str, name: str, layers: int) -> None:
+@pytest.mark.parametrize("matmul_dtype", ["bfloat16", "int8"])
+def test_a_stream_gives_what_a_scan_gives(isa: str, matmul_dtype: str, name: str, layers: int) -> None:
     torch.manual_seed(0)
     net, x = Recurrent(name, 6, 37, layers=layers), torch.randn(3, 5, 6)
-    net.products = products
+    net.matmul_dtype = matmul_dtype
     with torch.no_grad():
         whole = net(x)
         stream = net.stream(3)
@@ -245,13 +247,13 @@ def test_a_stream_gives_what_a_scan_gives(isa: str, products: str, name: str, la
             close(stream.step(x[:, k]), whole.outputs[:, k], f"step {k}", tolerance=5e-4)
         out, state = net.step(x[:, 0])
         close(out, whole.outputs[:, 0])
-        close(net.stream(3, products=products).step(x[:, 0]), out)
+        close(net.stream(3, matmul_dtype=matmul_dtype).step(x[:, 0]), out)
     assert len(state) == layers
 
 
 def test_a_stream_packs_again_when_weights_change() -> None:
     net, x = Recurrent("gru", 4, 8), torch.randn(1, 4)
-    float32, stream = net.stream(), net.stream(products="int8")
+    float32, stream = net.stream(), net.stream(matmul_dtype="int8")
     first, start = stream.step(x), stream.state
     with torch.no_grad():
         net.weight_ih_l0.mul_(2.0)
@@ -267,9 +269,9 @@ def test_autocast_and_tensors_of_bfloat16_have_bfloat16_products() -> None:
     """What torch's own layers give there; weights and their gradients stay float32 under autocast."""
     torch.manual_seed(0)
     net, x = Recurrent("gru", 20, 70), torch.randn(4, 6, 20)
-    net.products = "bfloat16"
+    net.matmul_dtype = "bfloat16"
     expected = net(x)
-    net.products = ""
+    net.matmul_dtype = ""
     with torch.autocast("cpu", torch.bfloat16):
         got = net(x)
     assert got.trace[0].backend == "native"
@@ -289,16 +291,16 @@ def test_autocast_and_tensors_of_bfloat16_have_bfloat16_products() -> None:
 def test_what_cannot_be_done_is_refused_by_name() -> None:
     case, net = Case("lstm", dtype=torch.float32), Recurrent("lstm", 4, 3)
     with pytest.raises(BackendError, match="no gradient goes through 8-bit weights; call it under torch.no_grad"):
-        case.scan(products="int8")
+        case.scan(matmul_dtype="int8")
     with pytest.raises(BackendError, match="which cannot run this: 'loop' was asked for"):
-        case.scan(products="bfloat16", backend="loop")
+        case.scan(matmul_dtype="bfloat16", backend="loop")
     with pytest.raises(BackendError, match="numbers of float32, and x is float64"):
-        Case("lstm").scan(products="bfloat16")
-    with pytest.raises(OptionError, match="unknown products 'int4'; did you mean 'int8'"):
-        net.stream(products="int4")
+        Case("lstm").scan(matmul_dtype="bfloat16")
+    with pytest.raises(OptionError, match="unknown matmul_dtype 'int4'; did you mean 'int8'"):
+        net.stream(matmul_dtype="int4")
     with pytest.raises(BackendError, match="it takes plain layers"):
-        Recurrent("lstm", 4, 4, layers=2, connections=Connections(residual=True)).stream(products="int8").step(
+        Recurrent("lstm", 4, 4, layers=2, connections=Connections(residual=True)).stream(matmul_dtype="int8").step(
             torch.zeros(1, 4)
         )
     with pytest.raises(BackendError, match="weights of float32, and these are float64"):
-        net.double().stream(products="int8").step(torch.zeros(1, 4, dtype=torch.float64))
+        net.double().stream(matmul_dtype="int8").step(torch.zeros(1, 4, dtype=torch.float64))

@@ -75,9 +75,9 @@ def test_equal_to_the_loop(isa: str, sizes: tuple[int, ...], kind: Any, dtype: t
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("products", ["bfloat16", "int8"])
+@pytest.mark.parametrize("matmul_dtype", ["bfloat16", "int8"])
 @pytest.mark.parametrize(("H", "heads"), [(15, 3), (66, 2), (128, 4)])
-def test_in_fewer_bits(isa: str, products: str, H: int, heads: int) -> None:
+def test_in_fewer_bits(isa: str, matmul_dtype: str, H: int, heads: int) -> None:
     """What W gives in the same format with zeros between its heads, but for the order of sums."""
     torch.manual_seed(0)
     case = case_of(Headed(heads), 3, 1, 5, H, dtype=torch.float32)
@@ -87,11 +87,11 @@ def test_in_fewer_bits(isa: str, products: str, H: int, heads: int) -> None:
     was = core.isa
     core.use(isa)
     try:
-        if products == "int8":
+        if matmul_dtype == "int8":
             with torch.no_grad():
-                close(case.scan(products=products).outputs, whole.scan(products=products).outputs)
+                close(case.scan(matmul_dtype=matmul_dtype).outputs, whole.scan(matmul_dtype=matmul_dtype).outputs)
             return
-        got, expected = (each.everything(lambda: each.scan(products=products)) for each in (case, whole))  # noqa: B023
+        got, expected = (each.everything(lambda: each.scan(matmul_dtype=matmul_dtype)) for each in (case, whole))  # noqa: B023
     finally:
         core.isa = was
     d_W = expected.pop("grad weight_hh").unflatten(0, (2, heads, -1)).unflatten(-1, (heads, -1))

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import recur.ops.cpu.operators  # noqa: F401  registers the operators
+import recur.ops.operator  # noqa: F401  registers the operators
+from recur.compiler.program_text import assembled, operands
 from recur.nn import Recurrent
-from recur.ops.cpu.compiled import assembled, operands
 from tests.support import Case, all_close, needs_core
 
 pytestmark = needs_core

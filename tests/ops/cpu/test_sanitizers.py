@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 import recur
-import recur.ops.cpu.operators
+import recur.ops.operator
 from recur.cells import Cell
+from recur.compiler.program_text import assembled, operands
 from recur.nn import Grid
 from recur.ops.bptt import BPTT
 from recur.ops.cpu import library
-from recur.ops.cpu.compiled import assembled, operands
 from recur.ops.cpu.grid import GridCall
-from recur.ops.cpu.plan import Plan
+from recur.ops.cpu.plans import CorePlan
 from tests.affine_cells import Cascade, ReadOut, Ring, Turned, case_of
 from tests.ops.cpu import grid_calls
 from tests.ops.cpu.recorded import READ, WRITTEN, Field, write
@@ -51,7 +51,7 @@ SANITIZERS = {
 # Recording ------------------------------------------------------------------------------------------------
 
 
-def fields_of(s: library.Scan, numbers: int, backward: bool) -> dict[str, Field]:
+def fields_of(s: library.ScanStruct, numbers: int, backward: bool) -> dict[str, Field]:
     real = 8 if numbers == library.NUMBERS.index("float64") else 4
     G, R, N, S, H, D = s.gates * s.H, s.products * s.H, s.N, s.S, s.H, s.D
     P = s.projection or H  # the width of the first state
@@ -69,7 +69,7 @@ def fields_of(s: library.Scan, numbers: int, backward: bool) -> dict[str, Field]
         for k in range(many if each else 0):
             array(f"{name}{k}", each[k], count if k or not first else first, kind)
 
-    for name, kind in library.Scan._fields_:
+    for name, kind in library.ScanStruct._fields_:
         if kind is ctypes.c_int64:
             number(name, getattr(s, name))
     for name, value in (("backward", backward), ("numbers", numbers), ("isa", core.isa)):
@@ -77,8 +77,18 @@ def fields_of(s: library.Scan, numbers: int, backward: bool) -> dict[str, Field]
     for name in ("length", "count", "temps"):
         number(name, getattr(s.program, name))
     found["clip"] = Field(READ, 8, bytes(ctypes.c_double(s.clip)))
-    array("code", ctypes.addressof(s.program.code.contents), s.program.length, size=ctypes.sizeof(library.Instruction))
-    array("places", ctypes.addressof(s.program.places.contents), s.program.count, size=ctypes.sizeof(library.Place))
+    array(
+        "code",
+        ctypes.addressof(s.program.code.contents),
+        s.program.length,
+        size=ctypes.sizeof(library.InstructionStruct),
+    )
+    array(
+        "places",
+        ctypes.addressof(s.program.places.contents),
+        s.program.count,
+        size=ctypes.sizeof(library.OperandStruct),
+    )
     array("sizes", s.sizes, s.steps, size=8)
     array("constant", s.constant, s.constants, size=8)
     array("product_place", s.product_place, max(1, s.products), size=4)
@@ -124,11 +134,11 @@ class Recorded:
         self.padded: dict[str, dict[str, Field]] = {"gap": {}, "room": {}}
         """The first call with memory between rows, and the first with memory behind them."""
 
-    def scan(self, plan: Plan, tensors: Sequence[Tensor]) -> None:
+    def scan(self, plan: CorePlan, tensors: Sequence[Tensor]) -> None:
         p = plan.prepared
         scratch = torch.empty(p.scratch, dtype=torch.uint8)  # the call's own, to be looked into
         s = plan.bound(tensors, scratch.data_ptr())
-        whole = library.Prepared(ctypes.addressof(s), p.count, None, 0, 0, p.isa, p.numbers, p.backward)
+        whole = library.PreparedStruct(ctypes.addressof(s), p.count, None, 0, 0, p.isa, p.numbers, p.backward)
         run = functools.partial(core.run, ctypes.addressof(whole), 1, None)
         self.record(fields_of(s, p.numbers, bool(p.backward)), library.NUMBERS[p.numbers], run)
 
@@ -239,7 +249,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     found = Recorded(tmp_path_factory.mktemp("calls"))
     was = core.isa
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Plan, "run", lambda plan, tensors: found.scan(plan, tensors))
+        patch.setattr(CorePlan, "run", lambda plan, tensors: found.scan(plan, tensors))
         patch.setattr(GridCall, "run", lambda call, backward: found.grid(call, backward))
         for isa in sorted({0, core.best_isa}):
             core.isa = isa

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from campaigns import sharing
-from recur.ops.cpu import forks
+from recur.ops.cpu import library
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
@@ -43,5 +43,5 @@ def test_a_forked_child_has_one_thread_and_its_parent_keeps_its_own() -> None:
         assert made[0].item() == 1
         assert torch.equal(made[1], big @ big)
         assert torch.get_num_threads() == 3
-        forks._one_thread()  # what the child has done
+        library._use_one_thread()  # what the child has done
         assert torch.get_num_threads() == 1

@@ -1,3 +1,3 @@
-"""The C++ core of the `native` backend, and how it is called."""
+"""C++ core of the `native` backend, and its Python interface."""
 
-from recur.ops.cpu import forks as forks
+from recur.ops.cpu import library as library

@@ -1,11 +1,11 @@
-// Cells that are affine in their states, along time: the rows that a program takes at once are steps of one segment, not
-// segments at one step.
+// Time-blocked programs, for cells that are affine in their states: the rows of a program are consecutive steps of one
+// segment, not segments at one step.
 //
-// Time is cut into pieces of `chunk` steps, which the threads take one after the other, whatever segment they are of:
-// U x + b of a piece, then its program, while both are in the cache. Of a program only its scans need the piece before,
-// and they are a product and a sum for each step beside many operations; so a thread waits for its turn there, and
-// there alone. A single narrow sequence keeps all threads busy, and every number is the one that a single thread finds:
-// nothing is put together that a loop over time would not put together.
+// Time is split into pieces of `chunk` steps of any segment. A thread takes a piece, computes its U x + b and then runs
+// its program, while both are in the cache. Only the scan instructions of a program need the previous piece. They are one
+// multiply-add per step next to many other operations, so a thread waits for its turn only there. A single narrow
+// sequence keeps all threads busy, and every result is bit-identical to that of one thread, because no step is combined
+// in another order than in a loop over time.
 
 template <typename Packed> struct AlongTime {
     using T = Sum<Packed>;

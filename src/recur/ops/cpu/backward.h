@@ -1,4 +1,4 @@
-// The loop over time from its end, then the weights' gradients as large products.
+// The backward loop, from the last step to the first, and then the gradients of the weights as large products.
 template <typename Packed> struct Backward : Frame<Packed> {
     using Base = Frame<Packed>;
     using T = Sum<Packed>;

@@ -1,4 +1,4 @@
-// What does not depend on the instruction set: memory, and the names of operations and places.
+// Code that does not depend on the instruction set: memory, and the names of operations and operands.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,7 @@
 #define AS_NAME(name) name,
 #define AS_TEXT(name) #name " "
 
-// A bump allocator over a piece of memory. A copy goes on from where the original stood. Without memory, at null, it
-// counts how much would be taken.
+// Bump allocator. A copy continues at the position of the original. With a null pointer it only counts the memory.
 class Arena {
   public:
     explicit Arena(void* base) : base_(reinterpret_cast<std::uintptr_t>(base)) {}
@@ -56,7 +55,7 @@ class Arena {
     long used_ = 0;
 };
 
-// Large pages for large memory that was not touched yet: a page fault costs about as much as filling the page.
+// Ask for large pages for memory that was not touched yet: a page fault costs about as much as filling the page.
 inline void prefer_large_pages(void* memory, long bytes) {
 #if defined(__linux__)
     const std::uintptr_t page = 2 << 20, at = reinterpret_cast<std::uintptr_t>(memory);

@@ -1,4 +1,4 @@
-// The entry points: each chooses the code for an instruction set, and turns exceptions into a status.
+// Entry points of the library: each calls the code of one instruction set and turns exceptions into a status.
 #include "core.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ int fail(Status status, const char* what) noexcept {
     return status;
 }
 
-// ctypes knows no C++ exceptions: one that reached it would end the process.
+// ctypes cannot handle C++ exceptions: one that reached it would end the process.
 template <typename F> int status_of(F run) noexcept {
     try {
         run();

@@ -1,18 +1,18 @@
-// What Python hands over: plain numbers and pointers. `library.py` holds the other half of each struct.
+// Structs that Python passes: plain numbers and pointers. `library.py` declares the same structs for ctypes.
 //
-// Letters as in the book: U is the input's matrix (weight_ih), W the state's (weight_hh).
+// U is the input matrix (weight_ih), W the recurrent matrix (weight_hh).
 #pragma once
 
 #include <cstdint>
 
 extern "C" {
 
-// An operation on operands, given as indices into the program's places.
+// One operation; operands are indices into the places of the program.
 struct Instruction {
     int32_t op, to, a, b, c;
 };
 
-// Where an operand lives. A block that is cut by its matrix's edge is copied: in if it is read, out if it is written.
+// An operand. A block that crosses the edge of its matrix is copied: in if it is read, out if it is written.
 struct Place {
     int32_t kind, index, read, written;
 };
@@ -28,23 +28,23 @@ struct Program {
 typedef void (*Task)(void*);
 typedef void (*Parallel)(Task, void*, unsigned threads, unsigned flags);  // OpenMP's GOMP_parallel
 
-// A scan: N steps of S segments; step k is taken by the first sizes[k] of them. In packed order the rows of a step lie
-// side by side; batch-major, which needs all segments to be equally long, those of a segment. Matrices are row-major.
+// A scan: N steps of S segments; the first sizes[k] segments take step k. In packed order the rows of a step are
+// contiguous; batch-major, where all segments have the same length, the rows of a segment are. Matrices are row-major.
 struct Scan {
     int64_t D, H, gates, products, states, extras, constants;
-    int64_t saved;     // values saved for the backward pass beyond those in the gates' columns of `share`
-    int64_t own;       // products whose gradient is not that of the gate of the same name
-    int64_t heads;      // W has a block for each, which multiplies its part of the first state; 1 where it has but one
-    int64_t projection; // P, where weight_hr makes the first state of what the program returns; 0 where nothing does
+    int64_t saved;      // saved values that are not stored in `share`
+    int64_t own;        // recurrent projections whose gradient differs from that of every input projection
+    int64_t heads;      // the number of diagonal blocks of W, each for its part of the first state
+    int64_t projection; // P, if weight_hr projects the first state; otherwise 0
     int64_t steps, N, S;
     const int64_t* sizes;
     int64_t batch_major;
-    int64_t biased;    // whether gates and products have biases
-    int64_t along_time; // whether the program's rows are steps of one segment: see affine.h
+    int64_t biased;     // whether there are bias_ih and bias_hh
+    int64_t along_time; // whether the program is time-blocked: see affine.h
     int64_t threads;
-    Parallel parallel; // torch's own pool, or null
+    Parallel parallel; // torch's thread pool, or null
     void* workspace;   // of recur_workspace_bytes()
-    void* packed;      // weights as recur_pack() left them; or null: a call packs them into its workspace
+    void* packed;      // weights packed by recur_pack(); if null, every call packs them into its workspace
 
     const void* data;             // (N, D)
     const void* weight_ih;        // U: (gates · H, D)
@@ -59,23 +59,23 @@ struct Scan {
     const double* xi;             // (N,) or null
     double clip;                  // 0 for none
 
-    void* share;                  // (N, gates · H): the input's share U x + b, then what a step saves in its place;
-                                  // or state[0], whose outputs overwrite it
-    int64_t share_stride;         // from one of its rows to the next, and in d_share
-    void* tape;                   // (N, saved · H)
-    void* const* state;           // (N, H) each; null where only the last step's value is wanted, but never the first
-    void* projected;              // (N, P): the first state; `state` holds what it was made of
+    void* share;                  // (N, gates · H): the input projection U x + b, later the values that a step saves there;
+                                  // or state[0], if the outputs overwrite it
+    int64_t share_stride;         // the row stride of share and d_share
+    void* tape;                   // (N, saved · H): other saved values
+    void* const* state;           // (N, H) each; null if only the final value is needed; the first is never null
+    void* projected;              // (N, P): the projected first state; state[0] is the unprojected one
     void* const* final_state;     // (S, H) each, or null
     Program program;
 
     // The backward pass
-    const void* const* d_outputs; // (N, H) for each state, or null where it is no output
+    const void* const* d_outputs; // (N, H) for each state, or null if it is not an output
     const void* const* d_final;   // (S, H) each, or null
     void* d_share;                // (N, gates · H), or share itself
     void* d_product;              // (N, own · H)
-    void* d_projected;            // (N, P): the whole gradient of the first state, where it is projected
-    const int32_t* product_place; // for each product: its gate, or gates + its column block in d_product
-    int64_t adds_to_first;        // whether the program itself writes a gradient of the first state before the step
+    void* d_projected;            // (N, P): the full gradient of the projected first state
+    const int32_t* product_place; // for each recurrent projection: its gate, or gates + its column block in d_product
+    int64_t adds_to_first;        // whether the program computes a gradient of the previous first state
     void* d_data;                 // (N, D) or null
     void* d_weight_ih;
     void* d_weight_hh;
@@ -84,11 +84,11 @@ struct Scan {
     void* d_bias_ih;
     void* d_bias_hh;
     void* const* d_extra;
-    void* const* d_initial;       // (S, H) each, or null where it is not wanted
-    void* const* d_state;         // (N, H) each: the whole gradient of every state; where the program writes it
+    void* const* d_initial;       // (S, H) each, or null if not needed
+    void* const* d_state;         // (N, H) each: the full gradient of every state, written by program `trace`
 };
 
-// A composition over B grids of R × C points, each point made of those above it and to its left, from Q corners.
+// A recurrence over B grids of R × C points; each point reads the points above and to the left of it, from Q corners.
 struct Grid {
     int64_t Q, B, R, C, D, H, gates, states, constants;
     int64_t saved;        // values saved for the backward pass beyond those in the gates' places
@@ -111,11 +111,10 @@ struct Grid {
     void* d_M;
 };
 
-// A scan that is prepared: its struct, whole but for the addresses of what a call is given.
+// A prepared scan: its struct, complete except for the addresses of the tensors of a call.
 //
-// Word `word` of the struct becomes the address of this tensor of the call, `offset` bytes on. In the place of a tensor
-// OWN is the struct itself, behind which the arrays of pointers stand that it points to, and SCRATCH is memory that is
-// there for as long as the call is.
+// Word `word` of the struct is set to the address of a tensor of the call plus `offset` bytes. OWN stands for the struct
+// itself, which its arrays of pointers follow, and SCRATCH for temporary memory of the call.
 struct Binding {
     int64_t word, tensor, offset;
 };
@@ -130,17 +129,17 @@ struct Prepared {
     int64_t isa, numbers, backward;
 };
 
-// What is in memory, and what products read of it: float32, float64; or float32 that products round to bfloat16; or
-// that they read from 8 bits, forward alone.
+// Number formats: float32 and float64 as stored; float32 that products round to bfloat16; float32 with 8-bit weights
+// (forward only).
 enum Numbers { RECUR_FLOAT32 = 0, RECUR_FLOAT64 = 1, RECUR_BFLOAT16 = 2, RECUR_INT8 = 3 };
 
-// No exception leaves these: they return a status, and recur_error() says what went wrong in this thread's last call.
+// The functions return a status and never throw; recur_error() describes the last failure in this thread.
 enum Status { RECUR_OK = 0, RECUR_OUT_OF_MEMORY = 1, RECUR_FAILED = 2 };
 
 int recur_workspace_bytes(const Scan*, int isa, int numbers, int backward, int64_t* bytes);
 int recur_packed_bytes(const Scan*, int isa, int numbers, int64_t* bytes);
 int recur_pack(const Scan*, int isa, int numbers);
-// One call after another, each on what the one before it wrote, as the layers of a stack do.
+// Run several calls in order, each on the results of the one before, as the layers of a stack do.
 int recur_run(const Prepared*, int64_t count, const int64_t* addresses);
 void recur_bind(const Prepared*, const int64_t* addresses, void* scratch, int64_t* words);  // what a call runs on
 int recur_grid_workspace_bytes(const Grid*, int isa, int numbers, int backward, int64_t* bytes);

@@ -1,8 +1,8 @@
-// How a product reads its numbers: as they are, or in fewer bits.
+// Number formats of matrix products: as stored, or in fewer bits.
 //
-// P is what weights are packed as: float, double; Rounded, to bfloat16; Quantised, to 8 bits. Left<P> is what the rows
-// that they multiply are converted to, Sum<P> what both came from and what is summed. Panels and rows are counted in
-// units: as much of K as one instruction takes from each row and column at a time.
+// P is the type of packed weights: float, double, Rounded (bfloat16) or Quantised (8 bits). Left<P> is the type that the
+// other factor is converted to, Sum<P> the type of the unconverted numbers and of sums. Panels and rows are counted in
+// units: the part of K that one instruction takes from each row and column.
 
 template <typename P> struct Format {
     using Sum = P;

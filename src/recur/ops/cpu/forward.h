@@ -1,4 +1,4 @@
-// The loop over time. U x + b is computed some steps ahead of it, or before it where threads share a step.
+// The forward loop over time. U x + b is computed some steps ahead, or before the loop if threads share a step.
 template <typename Packed> struct Forward : Frame<Packed> {
     using Base = Frame<Packed>;
     using T = Sum<Packed>;

@@ -1,18 +1,18 @@
-// A scan, forward and backward.
+// The parts of a scan that the forward and the backward pass share.
 //
-// Rows of a batch do not depend on each other, so each thread takes every P-th segment through all of its steps and
-// waits for nobody: what a busy machine does to one thread does not stop the others at every step. Inside a step the
-// units are taken a block of `width` at a time: the recurrent product of the block's gates, then the cell's program on
-// it while it is in the L1 cache. What sums over steps, the weights' gradients, is a product after the loop.
+// Rows of a batch are independent, so each of P threads runs every P-th segment through all of its steps and never waits:
+// a thread that the machine delays does not stop the others at every step. Inside a step the units are processed in
+// blocks of `width`: first the recurrent product of the gates of the block, then the program of the cell, while the block
+// is in the L1 cache. Sums over steps, the gradients of the weights, are matrix products after the loop.
 //
-// Where there are few rows, each thread would read all of W from memory for a handful of them. There the threads share
-// a step instead, block by block, and wait for each other after each: each core keeps its part of W in its own cache.
+// With few rows, every thread would read all of W from memory for a handful of rows. Then the threads share every step,
+// block by block, and wait for each other after it: each core keeps its part of W in its own cache.
 
 constexpr long FEW_ROWS[] = {7, 16};       // for a thread, forward and backward
 constexpr double WORTH_SHARING = 1 << 17;  // about a microsecond for each of two threads
 
-// What both directions share: sizes, packed weights, scratch memory, and how a program gets its operands.
-// Packed is the form in which products read their numbers, T what all others are.
+// Sizes, packed weights, scratch memory and the operands of a program. Packed is the number format of matrix products,
+// T the type of all other numbers.
 template <typename Packed> struct Frame {
     using T = Sum<Packed>;
     static constexpr int width = Tile<T>::width;

@@ -1,12 +1,12 @@
-// A composition over grids, forward and backward, all diagonals in one call.
+// Recurrences over 2-D grids, forward and backward, all anti-diagonals in one call.
 //
-// Vectors run along rows, not units. A row is a point of a diagonal in one grid of the batch; the rows of a diagonal lie
-// side by side, unit after unit, and the points before it are two slices of the diagonal before, which has a point of
-// zeros at either end for what lies outside the grid. So a panel of rows, whatever the number of units, is what a tile
-// multiplies weights with, and its pointwise part has no edge but the diagonal's own.
+// Vector registers hold rows, not units. A row is a point of a diagonal in one grid of the batch. The rows of a diagonal
+// are contiguous for each unit. The predecessors of a diagonal are two slices of the previous diagonal, which has a point
+// of zeros at both ends for points outside the grid. So tiles multiply weights by panels of rows for any number of units,
+// and the pointwise part has no edges inside a diagonal.
 //
-// Corners and parts of the batch do not depend on each other: each is a task, and threads take one after the other. How
-// the batch is cut does not depend on the threads, so neither does any sum.
+// Corners and parts of the batch are independent tasks. The parts do not depend on the number of threads, so neither does
+// any sum.
 
 constexpr long GRID_PAD = 32;    // how far a panel may go beyond the last of a diagonal's points
 constexpr long GRID_DEEP = 256;  // rows that the weights' gradient takes at a time: each time it reads all of its sums

@@ -1,7 +1,7 @@
-"""A composition over grids as one PyTorch operator, `recur::grid`, with its derivative `recur::grid_backward`.
+"""The operator `recur::grid`, a recurrence over 2-D grids, with its derivative `recur::grid_backward`.
 
-All diagonals are one call of the C++ core, forward and back. As in `recur::scan`, the composition is passed as the
-text of its assembled programs; what its step is given is a = W_1 h_1 + W_2 h_2 + U x + b of every gate, whole.
+One call of the C++ core runs all anti-diagonals, forward or backward. As in `recur::scan`, the cell is passed as the
+text of its programs. For every gate its step reads the sum a = W_1 h_1 + W_2 h_2 + U x + b over both predecessors.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, NoReturn, cast
 import torch
 from torch import Tensor
 
+from recur.compat import is_eager
 from recur.compiler.assembly import Assembly
 from recur.errors import BackendError
 from recur.ops.cpu import library
-from recur.ops.cpu.operators import is_eager
-from recur.ops.cpu.programs import load
+from recur.ops.cpu.programs import load_programs
 
 LIBRARY = torch.library.Library("recur", "FRAGMENT")
 LIBRARY.define("grid(Tensor x, Tensor M, int[] turns, str composition, bool train) -> (Tensor, Tensor)")
@@ -26,12 +26,12 @@ LIBRARY.define(
     "-> (Tensor, Tensor)"
 )
 
-Again = Callable[[Tensor, Tensor], Tensor]
-"""h of x and M in PyTorch operations, which can be differentiated as often as one likes."""
+Recompute = Callable[[Tensor, Tensor], Tensor]
+"""Computes h from x and M by operations of PyTorch, which can be differentiated any number of times."""
 
 
 FILL, ENOUGH = 512, 4
-"""How many rows the longest diagonal of a part should have; half of them, as long as parts are fewer than this."""
+"""The target number of rows of the longest diagonal of a part; half of it while there are fewer than ENOUGH parts."""
 
 
 def _hidden(x: Tensor, M: Tensor) -> int:
@@ -39,8 +39,11 @@ def _hidden(x: Tensor, M: Tensor) -> int:
 
 
 def _rows(x: Tensor, H: int) -> int:
-    """How many rows of the batch a part has: enough to fill panels of vectors, and more where the weights are large, of
-    whose gradient every part has sums of its own. Threads have no say in it: the numbers do not depend on them."""
+    """Return the number of batch rows per part.
+
+    A part must fill panels of vector registers. Large weights need larger parts, because every part has its own sums of
+    their gradient. The number of threads plays no role, so results do not depend on it.
+    """
     B, R, C, _ = x.shape
     whole, half = (-(-B // -(-max(fill, H) // min(R, C))) for fill in (FILL, FILL // 2))
     parts = max(whole, min(half, ENOUGH))
@@ -48,12 +51,12 @@ def _rows(x: Tensor, H: int) -> int:
 
 
 def _tape_numbers(a: Assembly, x: Tensor, M: Tensor) -> int:
-    """For each corner and part: for every diagonal, and for one before the first, rows of all values of all units.
+    """Return the size of the tape: per corner and part, all values of all units on every diagonal and one more.
 
-    The length of a row is a formula that core.h's side knows too: see diagonal_size in grid.h.
+    diagonal_size in grid.h computes the same row length.
     """
     (B, R, C, _), H = x.shape, _hidden(x, M)
-    if any(isinstance(size, torch.SymInt) for size in x.shape):  # a formula that no guard could be made of
+    if any(isinstance(size, torch.SymInt) for size in x.shape):  # the formula is too complex for a guard
         return cast(int, torch.library.get_ctx().new_dynamic_size(min=2))
     rows, values = _rows(x, H), a.states + (a.gates if a.reads_share else 0) + a.saved
     points = [0, *(min(d, R - 1) - max(0, d - C + 1) + 1 for d in range(R + C - 1))]
@@ -62,17 +65,17 @@ def _tape_numbers(a: Assembly, x: Tensor, M: Tensor) -> int:
 
 
 class GridCall:
-    """The struct of one call, and all that must live as long as it does."""
+    """The struct of one call, and the objects that must stay alive with it."""
 
     def __init__(self, x: Tensor, M: Tensor, turns: Sequence[int], composition: str, program: str) -> None:
         core = library.core()
         assert core is not None
         self.core, self.isa, self.double = core, core.isa, int(x.dtype == torch.float64)
-        loaded, H = load(composition), _hidden(x, M)
+        loaded, H = load_programs(composition), _hidden(x, M)
         code, numbers = loaded.encoded[program]
         a, corners = loaded.assembly, (ctypes.c_int64 * len(turns))(*turns)
         self.assembly, self.x, self.M, self._alive = a, x, M, (loaded, corners)
-        self.grid = library.Grid(
+        self.grid = library.GridStruct(
             Q=len(turns), **dict(zip("BRCD", x.shape, strict=True)), H=H, gates=a.gates, states=a.states,
             constants=len(numbers), saved=a.saved, reads_share=a.reads_share, rows=_rows(x, H),
             threads=torch.get_num_threads(), parallel=core.parallel, turns=ctypes.addressof(corners),
@@ -101,10 +104,10 @@ def forward(x: Tensor, M: Tensor, turns: Sequence[int], composition: str, train:
 
 
 def forward_shapes(x: Tensor, M: Tensor, turns: Sequence[int], composition: str, train: bool) -> tuple[Tensor, Tensor]:
-    """h (B, R, C, Q·H), and the tape: nothing without training."""
+    """Return empty h (B, R, C, Q·H) and tape; the tape is empty without training."""
     B, R, C, _ = x.shape
     h = x.new_empty(B, R, C, len(turns) * _hidden(x, M))
-    return h, x.new_empty(_tape_numbers(load(composition).assembly, x, M) if train else 0)
+    return h, x.new_empty(_tape_numbers(load_programs(composition).assembly, x, M) if train else 0)
 
 
 def backward(
@@ -129,10 +132,10 @@ def backward_shapes(
 
 
 class _Differentiable(torch.autograd.Function):
-    """The operator where nothing else has to see it. Its second derivatives are taken in PyTorch's operations."""
+    """The operator for eager mode. Second derivatives are computed by operations of PyTorch."""
 
     @staticmethod
-    def forward(ctx: Any, again: Again, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
+    def forward(ctx: Any, again: Recompute, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
         h, tape = forward(x, M, turns, composition, True)
         ctx.save_for_backward(x, M, tape)
         ctx.again, ctx.options = again, (turns, composition)
@@ -151,8 +154,8 @@ class _Differentiable(torch.autograd.Function):
         return None, d_x if for_x else None, d_M, None, None
 
 
-def grid_op(again: Again, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
-    """h (B, R, C, Q·H) of x (B, R, C, D) and M (Q, gates·H, 2H + D + 1), without PyTorch's dispatcher if it can be."""
+def grid_op(again: Recompute, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
+    """Return h (B, R, C, Q·H) for x (B, R, C, D) and M (Q, gates·H, 2H + D + 1)."""
     train = torch.is_grad_enabled() and (x.requires_grad or M.requires_grad)
     if not is_eager(M) or not is_eager(x):
         found: Tensor = torch.ops.recur.grid(x, M, turns, composition, train)[0]

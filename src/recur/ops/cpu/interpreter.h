@@ -1,6 +1,6 @@
-// A cell's program on a block: some rows of `width` units, or of half as many, where there are no more. Every operand is a
-// block, with its own step between rows: zero for what all rows share. The loop over the block is inside each operation,
-// so reading the program costs little.
+// Interpreter of programs on a block: some rows of `width` units, or of half as many for narrow layers. Every operand is
+// a block with its own stride between rows, which is zero for an operand that all rows share. Each instruction loops over
+// the whole block, so the cost of decoding it is small.
 
 enum class Op : int32_t { OPERATIONS(AS_NAME) };
 enum class Kind : int32_t { PLACES(AS_NAME) };
@@ -23,9 +23,9 @@ template <typename T, int vectors, typename F> INLINE void map_block(long rows, 
     }
 }
 
-// A stage of n states that read each other's past, from row to row: see along_time.py for the group of instructions.
-// Forward, row r of `before` is given for r = 0 and becomes the state after row r − 1. Back, what arrives at a row gets
-// what later ones carry to it, and the one row of `before` is what they carry on.
+// Run a stage of n states that read each other's past, row by row; compiler/assembly.py explains the instructions.
+// Forward: row 0 of `before` is given, and row r becomes the state after row r − 1. Backward: the carried gradient of
+// later rows is added to the incoming gradient of a row, and the single row of `before` receives what is carried on.
 template <typename T, int vectors, int most, bool back>
 void scan_rows(const Instruction* it, int states, const Operand<T>* operands, long rows) {
     constexpr int lanes = Tile<T>::lanes;
@@ -65,7 +65,7 @@ void scan_rows(const Instruction* it, int states, const Operand<T>* operands, lo
         for (int j = 0; j < n && back; ++j) store<T>(before[j].base + half * lanes, carried[half][j]);
 }
 
-constexpr int MOST_CARRIED = 8;  // states of a stage: see along_time.py
+constexpr int MOST_CARRIED = 8;  // states of a stage: MOST_STATES in compiler/assembly.py
 
 template <typename T, int vectors, bool back>
 void scan_rows(const Instruction* it, int n, const Operand<T>* operands, long rows) {

@@ -1,6 +1,6 @@
-// One instruction set: everything below is compiled for it, in a namespace of its own.
+// All code for one instruction set, in its own namespace.
 //
-// The including file sets ISA, VECTOR_BYTES and TILE_ROWS, after common.h and under its own target flags.
+// The including file defines ISA, VECTOR_BYTES and TILE_ROWS, after common.h and under its target flags.
 
 namespace ISA {
 #include "vector.h"

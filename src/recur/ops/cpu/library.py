@@ -1,47 +1,51 @@
-"""The C++ core as Python sees it: its structs, its functions, and torch's threads for it to run on."""
+"""Python interface of the C++ core: its structs, its functions, and the thread pool that it runs on.
+
+After `os.fork` a child has the bookkeeping of OpenMP's thread pool but none of its threads. The first parallel call,
+also torch's own, would wait for ever. So a child continues with one thread, as the workers of PyTorch's DataLoader do.
+Processes started by `spawn` or `forkserver` have their own pool.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.machinery
 import os
+import sys
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
-from pathlib import Path
 from typing import NoReturn
 
 from recur.errors import BackendError, unknown
-from recur.ops.cpu.sources import digest
+from recur.utils import core_library
 
 ISAS = ("portable", "avx2", "avx512", "avx512bf16")
-"""Each has what those before it have. The last multiplies bfloat16, and 8-bit weights, with instructions of its own."""
+"""Instruction sets; each includes the previous ones. The last has instructions for bfloat16 and 8-bit products."""
 
 NUMBERS = ("float32", "float64", "bfloat16", "int8")
-"""What products read: numbers as they lie in memory; float32 rounded to bfloat16; float32 against 8-bit weights."""
+"""Number formats of matrix products: as stored; float32 rounded to bfloat16; float32 times 8-bit weights."""
 
 OUT_OF_MEMORY = 1
-"""The status of a call that failed for want of memory; 0 is success, any other a failure."""
+"""Status of a call that ran out of memory; 0 is success, other values are failures."""
 
 
-class Instruction(Structure):
+class InstructionStruct(Structure):
     _fields_ = [(name, c_int32) for name in ("op", "to", "a", "b", "c")]
 
 
-class Place(Structure):
+class OperandStruct(Structure):
     _fields_ = [(name, c_int32) for name in ("kind", "index", "read", "written")]
 
 
-class Program(Structure):
+class ProgramStruct(Structure):
     _fields_ = [
-        ("code", POINTER(Instruction)),
+        ("code", POINTER(InstructionStruct)),
         ("length", c_int64),
-        ("places", POINTER(Place)),
+        ("places", POINTER(OperandStruct)),
         ("count", c_int64),
         ("temps", c_int64),
     ]
 
 
-class Scan(Structure):
+class ScanStruct(Structure):
     """As in core.h, field by field."""
 
     _fields_ = [
@@ -60,7 +64,7 @@ class Scan(Structure):
         ("share", c_void_p),
         ("share_stride", c_int64),
         *((name, c_void_p) for name in ("tape", "state", "projected", "final_state")),
-        ("program", Program),
+        ("program", ProgramStruct),
         *(
             (name, c_void_p)
             for name in ("d_outputs", "d_final", "d_share", "d_product", "d_projected", "product_place")
@@ -73,19 +77,19 @@ class Scan(Structure):
     ]
 
 
-class Grid(Structure):
+class GridStruct(Structure):
     """As in core.h, field by field."""
 
     _fields_ = [
         *((name, c_int64) for name in ("Q", "B", "R", "C", "D", "H", "gates", "states", "constants")),
         *((name, c_int64) for name in ("saved", "reads_share", "rows", "threads")),
         *((name, c_void_p) for name in ("parallel", "workspace", "turns", "x", "M", "constant")),
-        ("program", Program),
+        ("program", ProgramStruct),
         *((name, c_void_p) for name in ("h", "tape", "d_h", "d_x", "d_M")),
     ]
 
 
-class Prepared(Structure):
+class PreparedStruct(Structure):
     """As in core.h, field by field."""
 
     _fields_ = [
@@ -96,20 +100,14 @@ class Prepared(Structure):
     ]
 
 
-class StaleError(OSError):
-    """A library that was built from other sources: its structs would be read wrongly."""
-
-
 class Core:
     """The loaded library, and the instruction set that it is used with."""
 
-    def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        _refuse_stale(library, path)
+    def __init__(self, library: ctypes.CDLL) -> None:
         for name in ("recur_operations", "recur_places", "recur_error"):
             getattr(library, name).restype = c_char_p
         self._error = library.recur_error
-        scan, number = POINTER(Scan), POINTER(c_int64)
+        scan, number = POINTER(ScanStruct), POINTER(c_int64)
         self.run, self.bind, self.pack = library.recur_run, library.recur_bind, library.recur_pack
         self.run.argtypes, self.bind.argtypes = [c_void_p, c_int64, c_void_p], [c_void_p] * 4
         self.bind.restype = None
@@ -118,12 +116,9 @@ class Core:
         self._workspace_bytes.argtypes = [scan, c_int, c_int, c_int, number]
         self._packed_bytes.argtypes = [scan, c_int, c_int, number]
         self.grid_forward, self.grid_backward = library.recur_grid_forward, library.recur_grid_backward
-        self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(Grid), c_int, c_int]
+        self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(GridStruct), c_int, c_int]
         self._grid_workspace_bytes = library.recur_grid_workspace_bytes
-        self._grid_workspace_bytes.argtypes = [POINTER(Grid), c_int, c_int, c_int, number]
-        self.launch, self.launch_steps = library.recur_launch, library.recur_launch_steps
-        self.launch.argtypes = [c_void_p, c_void_p, c_int64, c_char_p, c_int64, c_int64, c_void_p, c_void_p]
-        self.launch_steps.argtypes = [c_void_p] * 4
+        self._grid_workspace_bytes.argtypes = [POINTER(GridStruct), c_int, c_int, c_int, number]
         self.operations = {name: k for k, name in enumerate(library.recur_operations().decode().split())}
         self.places = {name: k for k, name in enumerate(library.recur_places().decode().split())}
         self.best_isa = int(library.recur_best_isa())
@@ -146,17 +141,17 @@ class Core:
             raise MemoryError("the native backend ran out of memory")
         raise BackendError(f"the native backend failed: {self._error().decode()}")
 
-    def workspace_bytes(self, scan: Scan, isa: int, numbers: int, backward: int) -> int:
+    def workspace_bytes(self, scan: ScanStruct, isa: int, numbers: int, backward: int) -> int:
         size = c_int64()
         status = self._workspace_bytes(ctypes.byref(scan), isa, numbers, backward, ctypes.byref(size))
         return size.value if not status else self.fail(status)
 
-    def packed_bytes(self, scan: Scan, isa: int, numbers: int) -> int:
+    def packed_bytes(self, scan: ScanStruct, isa: int, numbers: int) -> int:
         size = c_int64()
         status = self._packed_bytes(ctypes.byref(scan), isa, numbers, ctypes.byref(size))
         return size.value if not status else self.fail(status)
 
-    def grid_workspace_bytes(self, grid: Grid, isa: int, double: int, backward: int) -> int:
+    def grid_workspace_bytes(self, grid: GridStruct, isa: int, double: int, backward: int) -> int:
         size = c_int64()
         status = self._grid_workspace_bytes(ctypes.byref(grid), isa, double, backward, ctypes.byref(size))
         return size.value if not status else self.fail(status)
@@ -173,9 +168,9 @@ def _openmp_of_torch() -> int | None:
     First among what is loaded for all, then among the libraries that torch's module depends on. Other packages bring
     an OpenMP of their own, scikit-learn for one, and those are in neither.
     """
-    import torch
+    from recur.compat import library_file
 
-    for name in (None, torch._C.__file__):
+    for name in (None, library_file()):
         try:
             entry = ctypes.CDLL(name).GOMP_parallel
         except (OSError, TypeError, AttributeError):  # no such library, or no OpenMP in it
@@ -184,35 +179,10 @@ def _openmp_of_torch() -> int | None:
     return None
 
 
-def _refuse_stale(library: ctypes.CDLL, path: Path) -> None:
-    sources = digest(path.parent)
-    built_from = getattr(library, "recur_sources", None)  # older ones could not tell
-    if built_from is not None:
-        built_from.restype = c_char_p
-    if sources is not None and (built_from is None or built_from().decode() != sources):
-        raise StaleError(
-            f"{path.name} was built from other sources than those beside it; build it again: pip install -e ."
-        )
-
-
-def built() -> Path | None:
-    """Where the compiled core lies, if it was built."""
-    here = Path(__file__).parent
-    found = [here / f"_core{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
-    return next((path for path in found if path.exists()), None)
-
-
 @functools.cache
 def _load() -> Core | str:
-    path = built()
-    if path is None:
-        return "it was not built when recur was installed"
-    try:
-        return Core(path)
-    except StaleError as error:
-        return str(error)
-    except (OSError, AttributeError) as error:  # built for another machine, or no library at all
-        return f"{path.name} cannot be used: {error}"
+    library = core_library.load()
+    return library if isinstance(library, str) else Core(library)
 
 
 def core() -> Core | None:
@@ -220,7 +190,17 @@ def core() -> Core | None:
     return None if isinstance(found, str) else found
 
 
-def missing() -> str | None:
+def missing_reason() -> str | None:
     """Why there is no core, if there is none."""
     found = _load()
     return found if isinstance(found, str) else None
+
+
+def _use_one_thread() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_use_one_thread)

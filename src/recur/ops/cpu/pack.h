@@ -1,9 +1,9 @@
-// Both sides of a product as the tiles read them.
+// Packing of both sides of a product into the layout that tiles read.
 
-// Sizes that keep what is used again in the cache: units of K and rows of A in a block.
+// Block sizes that keep reused data in the cache: units of K, and rows of A.
 constexpr long DEEP = 512, TALL = 8 * TILE_ROWS;
 
-// Where B lies: a matrix, a transposed one, or rows at any addresses, with a factor for each number.
+// The source of B: a matrix, a transposed matrix, or rows at arbitrary addresses, with a factor for each number.
 template <typename T> struct Source {
     const T* base = nullptr;
     long k_stride = 0, n_stride = 0;
@@ -14,7 +14,7 @@ template <typename T> struct Source {
     INLINE const T* row(long k) const { return rows ? rows[k] : base + k * k_stride; }
 };
 
-// A panel of a matrix that lies transposed: square blocks of it in registers, and what is left number by number.
+// Pack a panel of a transposed matrix: square blocks are transposed in registers, the rest number by number.
 template <typename T> void pack_transposed(const T* b, long n_stride, long K, long have, T* to) {
     constexpr int lanes = Tile<T>::lanes, width = Tile<T>::width;
     long whole = 0;
@@ -33,7 +33,7 @@ template <typename T> void pack_transposed(const T* b, long n_stride, long K, lo
                 to[k * width + j] = b[j * n_stride + k];
 }
 
-// B[k0 … k0 + K)[n … n + have) as one panel; columns that are not there are zero.
+// Pack B[k0 … k0 + K)[n … n + have) as one panel; missing columns are zero.
 template <typename T> void pack_panel(const Source<T>& b, long k0, long K, long n, long have, T* to) {
     constexpr int width = Tile<T>::width;
     n += b.column;
@@ -50,7 +50,7 @@ template <typename T> void pack_panel(const Source<T>& b, long k0, long K, long 
     }
 }
 
-// A panel of which some numbers at a time are packed as they are, and then converted.
+// Pack a panel in two stages: some numbers at a time are packed unchanged and then converted.
 constexpr long STRIP = 64;
 
 template <typename F> void by_strips(const Source<float>& b, long k0, long K, long n, long have, F convert) {
@@ -72,7 +72,7 @@ INLINE void pack_panel(const Source<float>& b, long k0, long K, long n, long hav
     });
 }
 
-// Each column's largest number as 127, and behind the panel what a whole number of it stands for.
+// Quantise each column so that its largest number is 127; the scales are stored after the panel.
 INLINE void pack_panel(const Source<float>& b, long k0, long K, long n, long have, Quantised* to) {
     constexpr int width = Tile<float>::width;
     float most[width] = {}, wrong[width] = {}, inverse[width];
@@ -97,7 +97,7 @@ INLINE void pack_panel(const Source<float>& b, long k0, long K, long n, long hav
     });
 }
 
-// Columns [m0, m0 + M) of A (K, …), transposed, as the tiles take them: unit after unit within a tile.
+// Pack columns [m0, m0 + M) of A (K, …), transposed, unit by unit within a tile.
 template <typename P> void pack_columns(const Sum<P>* a, long k_stride, long M, long K, Left<P>* to) {
     using T = Sum<P>;
     const long units = Format<P>::units(K);

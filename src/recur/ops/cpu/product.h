@@ -1,23 +1,23 @@
-// Matrix products of any size, tile by tile, in blocks that stay in the cache.
+// Matrix products of any size, computed tile by tile in blocks that stay in the cache.
 
-// Rows of a matrix in groups: `rows` of them at a stride, and so again, `groups` times, at a stride of `group`.
+// Rows of a matrix in `groups` groups: `rows` rows at a stride, and the groups at a stride of `group`.
 struct Grouped {
     long rows, stride, groups, group;
 };
 
-// How many numbers of K a product by panels takes at a time: all where a panel is read once, which is best from end to
-// end.
+// Return the block size of K for a product by panels: all of K if a panel is read once, because sequential reads are
+// the fastest.
 template <typename P> long depth(long rows, long K) { return rows > TILE_ROWS ? Format<P>::deepest(K, DEEP) : K; }
 
-// Memory that products by panels, of up to so many rows, need to convert rows of A: a block of them.
+// Return the memory that products of up to so many rows need to convert a block of rows of A.
 template <typename P> long block_units(long rows, long K) {
     if (!Format<P>::converts) return 0;
     return std::max(std::min<long>(rows, TILE_ROWS) * row_stride_of<P>(K),
                     std::min(rows, TALL) * row_stride_of<P>(depth<P>(rows, K)));
 }
 
-// C = bias + A · B for these rows of A and C, with A as it lies and B (K, …) packed whole, panel after panel; columns
-// [begin, end) of it, of which the first begins a panel.
+// Compute C = bias + A · B for some rows of A and C, with A unpacked and B (K, …) packed panel by panel; only columns
+// [begin, end) of B, where `begin` is the start of a panel.
 template <typename P>
 void by_panels(const Sum<P>* a, long lda, const P* panels, const Sum<P>* bias, Sum<P>* c, long ldc, const Grouped& at,
                long K, long begin, long end, Left<P>* block) {
@@ -55,15 +55,15 @@ void by_panels(const Sum<P>* a, long lda, const P* panels, const Sum<P>* bias, S
             }
 }
 
-// One matrix that a transposed product multiplies, and where the result goes, row by row.
+// One right-hand matrix of a transposed product, and the rows of its result.
 template <typename T> struct Target {
     Source<T> b;
     T* c;
     long N;
 };
 
-// How much a transposed product packs of both sides, to keep it in the cache; less where A is so small that all threads'
-// packed memory would count beside it. K is taken in equal parts, since every part reads and writes all of C.
+// Block sizes of a transposed product, chosen so that the packed blocks stay in the cache; smaller if A is so small that
+// the packed memory of all threads would matter. K is divided evenly, because every block of K reads and writes all of C.
 struct Packing {
     long deep, wide, tall;
     Packing(long K, long A_size, long threads) {
@@ -76,13 +76,13 @@ struct Packing {
     }
 };
 
-// A part of a product: rows [from, from + rows), and panels [first, end) of columns, counted through all targets.
+// A part of a product: rows [from, from + rows) and panels [first, end) of columns, numbered across all targets.
 struct Part {
     long from, rows, first, end;
 };
 
-// C (M, N) = Aᵀ · B for A (K, M) and one or two B: a sum over all steps, which is what the gradient of a weight is.
-// Two share the work of packing A. A part of it.
+// Compute a part of C (M, N) = Aᵀ · B for A (K, M) and one or two B: a sum over all steps, as in the gradient of
+// a weight. Two right-hand matrices share the work of packing A.
 template <typename P, int count, typename T = Sum<P>>
 void transposed_product(const T* a, long lda, const Target<T> (&targets)[count], const Part& part, long K,
                         const Packing& packing, Arena arena) {

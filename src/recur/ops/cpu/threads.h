@@ -1,4 +1,4 @@
-// Threads: parts of a job on torch's pool, and a team that goes through the steps of a scan together.
+// Threads: independent parts of a job on torch's pool, and a team of threads that runs the steps of a scan in phases.
 #pragma once
 
 #include <atomic>
@@ -9,20 +9,21 @@
 
 #include "core.h"
 
-// Whether other programs compete for the cores. A thread that waits for one which is not scheduled loses more than it
-// gains; so after some calls with waits that work does not explain, the next ones run on the calling thread alone, and
-// then threads are tried again. What is computed, and in which order it is summed, stays the same.
+// Contention: whether other programs compete for the cores. If the operating system has not scheduled one thread of
+// a team, the others wait for it and the call is slower than on one thread. So after several calls with waits that the
+// work does not explain, the next calls run on the calling thread alone, and then threads are tried again. Results and
+// the order of all sums do not depend on this.
 class Contention {
   public:
     using Clock = std::chrono::steady_clock;
 
-    // A thread worked, and then waited for others that had about as much work.
+    // Report that a thread worked and then waited for threads with about as much work.
     static bool excessive(Clock::duration work, Clock::duration wait) {
         return wait > work / 4 + std::chrono::milliseconds(1);
     }
     static void report() { score_.fetch_add(4, std::memory_order_relaxed); }
 
-    // Asked, and counted, once a call: whether to run it on one thread.
+    // Return whether this call runs on one thread. Called once per call, because it also counts calls.
     static bool prefers_one_thread() {
         const long score = score_.load(std::memory_order_relaxed), left = calls_left_.load(std::memory_order_relaxed);
         if (left > 0) {
@@ -40,8 +41,8 @@ class Contention {
     static inline std::atomic<long> score_{0}, calls_left_{0};
 };
 
-// Parts of a job, each taken by whichever thread comes first: right for any number of threads that turn up. No
-// exception leaves a thread; the first one is saved for the caller.
+// Parts of a job. Each part is taken by the first free thread, so any number of threads may take part. Exceptions do not
+// leave a thread; the first one is saved for the caller.
 struct Parts {
     std::atomic<long> next{0};
     long count;
@@ -65,8 +66,8 @@ struct Parts {
     }
 };
 
-// On torch's own threads where they were found: a second pool would compete with it for the same cores.
-// Where all parts are `even`, the wait for the last one tells how busy the machine is.
+// Run a job on torch's own thread pool if it was found: a second pool would compete with it for the same cores. If all
+// parts are `even`, the wait for the last part measures how busy the machine is.
 template <typename Job, typename F> void run_parallel(const Job& s, long count, F& work, bool even) {
     Parts parts;
     parts.count = count;
@@ -95,30 +96,30 @@ inline void pause() {
 #endif
 }
 
-// A thread among others: when it came, and how long it has waited since.
+// One thread of a team: when it joined, and how long it has waited since.
 struct alignas(64) Member {
     Contention::Clock::time_point begun;
     Contention::Clock::duration waited{0};
     std::atomic<long> next{0};
 
-    // It has waited from one time to another. Whether that is more than work explains.
+    // Add a wait from one time to another. Return whether all waits are longer than the work explains.
     bool waits_too_long(Contention::Clock::time_point from, Contention::Clock::time_point to) {
         waited += to - from;
         return Contention::excessive(to - begun - waited, waited);
     }
 };
 
-// Threads that go through phases together, each phase of `tasks` pieces of work. A thread takes its own pieces first,
-// since their data lies in its core's cache, and then those that others have not begun. The next phase begins when all
-// of this one is done: a thread never waits for one that is not scheduled, only for a piece that one has begun. Where
-// even that takes long, the thread that waited goes on alone.
+// A team of threads that runs phases, each of `tasks` tasks; a phase begins when the previous one is complete. A thread
+// takes its own tasks first, because their data is in the cache of its core, and then tasks that others have not begun.
+// So a thread never waits for a thread that is not scheduled, only for a task that another thread has begun. If even
+// that takes long, the waiting thread continues alone and the others leave.
 class Team {
   public:
     static constexpr long max_members = 64;
 
     Team(long members, long tasks) : members_(members), tasks_(tasks) {}
 
-    // False for a member that is not needed any more.
+    // Run a phase. Returns false if this member is no longer needed.
     template <typename F> bool phase(long member, long index, const F& task) {
         Member& mine = member_[member];
         const auto entered = Contention::Clock::now();
@@ -156,7 +157,7 @@ class Team {
         return active(member);
     }
 
-    // A member leaves by an exception: its task will never be done, and nobody is to wait for it.
+    // A member leaves with an exception: its task will never complete, so no one may wait for it.
     void abandon() { only_.store(nobody, std::memory_order_relaxed); }
 
   private:
@@ -173,20 +174,20 @@ class Team {
     }
 };
 
-// How far something has come that several threads take on, one after the other.
+// Progress of work that several threads continue one after another.
 struct alignas(64) Turn {
     std::atomic<long> at;
 };
 
-// Pieces of work that threads begin in one order, and in which some stretches wait for their turn. A thread waits only
-// for pieces that were begun before its own. Where even that takes long, the thread that waited goes on alone.
+// Tasks that threads begin in a fixed order, and of which some sections must run in that order. A thread waits only for
+// tasks that were begun before its own. If even that takes long, the waiting thread continues alone.
 class Relay {
   public:
     static constexpr long max_members = 64;
 
     explicit Relay(long pieces) : pieces_(pieces) {}
 
-    // The next piece; −1 where there is none for this member.
+    // Return the next task; −1 if there is none for this member.
     long take(long member) {
         const long only = only_.load(std::memory_order_relaxed);
         if (only != everybody && only != member) return -1;
@@ -196,7 +197,7 @@ class Relay {
         return piece < pieces_ ? piece : -1;
     }
 
-    // Until a turn has come this far; false where it never will.
+    // Wait until a turn has progressed this far; returns false if it never will.
     bool wait(long member, const Turn& turn, long at) {
         const auto come = [&] { return turn.at.load(std::memory_order_acquire) == at; };
         for (long spins = 0; spins < max_spins; ++spins, pause())
@@ -213,7 +214,7 @@ class Relay {
         return true;
     }
 
-    // A member leaves by an exception: what it has begun will never be done, and nobody is to wait for it.
+    // A member leaves with an exception: what it has begun will never complete, so no one may wait for it.
     void abandon() { only_.store(nobody, std::memory_order_relaxed); }
 
   private:

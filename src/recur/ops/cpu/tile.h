@@ -1,9 +1,9 @@
-// The tiles that matrix products are made of: C (M, N) = from + A (M, K) · B (K, N), with B packed.
+// Register-blocked tiles of matrix products: C (M, N) = from + A (M, K) · B (K, N), with B packed.
 //
-// B is packed in panels of `width` columns, two vectors of them, k after k: panel p holds B[k][p·width …] at k · width.
-// A tile is up to `TILE_ROWS` rows of A against one panel. Its sums stay in registers over the whole of K; every k
-// costs two loads from the panel and one number from each row of A. Where numbers are converted for a product, k and K
-// count units of them: see formats.h.
+// B is packed in panels of `width` columns (two vector registers), k by k: panel p holds B[k][p·width …] at k · width.
+// A tile multiplies up to `TILE_ROWS` rows of A by one panel. Its 2 · TILE_ROWS sums stay in registers for all of K, so
+// each k costs two vector loads from the panel, one broadcast per row of A, and no store: the multiply-add units, not
+// the memory, limit the speed. If numbers are converted for a product, k and K count units of them: see formats.h.
 
 template <typename T> struct Tile {
     static constexpr int lanes = Lanes<T>::count;
@@ -16,7 +16,8 @@ template <typename T> INLINE long whole_panels(long columns) {
     return (columns + width - 1) / width * width;
 }
 
-// K is taken `steps` at a time, each with sums of its own: a tile of few rows would otherwise wait for its own results.
+// K is unrolled by `steps`, each with separate sums: with few rows, a multiply-add would otherwise wait for the result
+// of the previous one.
 template <typename P, int M, int steps, typename T = Sum<P>>
 INLINE void tile_sums(const Left<P>* a, long lda, long k_stride, const P* panel, From<T> from, T* c, long ldc, long K) {
     constexpr int lanes = Tile<T>::lanes, width = Tile<T>::width;
@@ -84,13 +85,13 @@ template <typename P> INLINE TileOf<P> tile_of(int rows) {
     return tile_of_rows<P>(rows, std::make_integer_sequence<int, TILE_ROWS>());
 }
 
-// How many rows the next tile takes: as even as they come, since a tile of one row is the slowest.
+// Return the number of rows of the next tile: rows are divided evenly, because a tile of one row is the slowest.
 template <typename T> INLINE int next_rows(long left) {
     const long tiles = (left + Tile<T>::rows - 1) / Tile<T>::rows;
     return int((left + tiles - 1) / tiles);
 }
 
-// A (rows, K), as it lies, against one panel.
+// Multiply A (rows, K), unpacked, by one panel.
 template <typename P, typename T = Sum<P>>
 INLINE void rows_by_panel(const Left<P>* a, long lda, long rows, const P* panel, From<T> from, T* c, long ldc, long K) {
     for (long i = 0; i < rows;) {
@@ -100,7 +101,7 @@ INLINE void rows_by_panel(const Left<P>* a, long lda, long rows, const P* panel,
     }
 }
 
-// One tile, whatever part of its panel is there.
+// Compute one tile, also at the right edge, where a panel has fewer columns.
 template <typename P, typename T = Sum<P>>
 INLINE void tile_at_edge(int rows, const Left<P>* a, long lda, bool packed, const P* panel, From<T> from, T* c,
                          long ldc, long K, long have) {

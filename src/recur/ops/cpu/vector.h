@@ -1,8 +1,8 @@
-// Vectors of one instruction set, and the functions that cells are made of, on a whole vector at a time.
+// Vector registers of one instruction set, and the functions of cells on whole vectors.
 //
-// Included once for each instruction set, inside a namespace of its own and under that set's target flags: see isa.h.
-// Vectors are GCC's (and Clang's) own extension, so that +, * and ?: are written as for numbers. a * b + c becomes a
-// fused multiply–add where there is one.
+// Included once per instruction set, inside a namespace and under the target flags of that set: see isa.h. Vectors are
+// the extension of GCC and Clang, so +, * and ?: are written as for numbers. a * b + c becomes a fused multiply-add where
+// the instruction exists.
 
 #define INLINE inline __attribute__((always_inline))
 

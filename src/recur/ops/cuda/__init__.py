@@ -1,25 +1,24 @@
-"""Any pointwise cell on the GPU: its programs printed as CUDA C++, compiled at run time, and launched.
+"""Scans of any pointwise cell on the GPU: generated CUDA C++, compiled at run time with NVRTC.
 
-    printer.py     a program as a C++ function: the one thing that differs from cell to cell
-    kernels/       what surrounds it, for any cell: the loop over steps, the products, the exchange of h
-    source.py      a kernel's whole text: a prelude, the cell's functions, a body
-    nvrtc.py       text → cubin, by the compiler that torch's own wheels carry
-    driver.py      cubin → function, and its launch: clusters, cooperative grids, what fits
-    cache.py       both, kept in memory and on disk
-    device.py      what a GPU has, as far as a choice depends on it; missing.py, why it may have no kernels
+    codegen.py      a cell's program as a C++ function, the kernels around it, and their arguments
+    kernels/        CUDA sources that are the same for every cell: loop over steps, matmuls, exchange of h
+    nvrtc.py        source → cubin, with a cache in memory and on disk
+    driver.py       the CUDA driver through ctypes: load a cubin, query what fits, launch
+    blas.py         matmuls by cuBLASLt
+    graphs.py       cache of captured CUDA graphs for repeated calls
 
-    run.py         the two passes of a scan on tensors: the door
-    forward_pass.py, backward_pass.py   a pass, prepared once for each form of call; after.py, the products behind it
-    passes.py      what both have in common; launches.py, all launches of a pass in one call of the C++ core
-    blas.py        those products; around.py, what else is launched around the steps; scratch.py, memory for both
-    memory.py      how a scan lies in memory; operands.py and results.py, what goes into one step a launch and comes out
-    persistent.py  all steps in one launch, by a team of CTAs that share W; way.py, how they do
-    along.py       all steps in one launch of a cell without a product; plan.py, how it is shared out
-    steps.py       one step a launch, for everything, and what the others are tested against
-    stepping.py    all of them in one call of the core; replayed.py, as a graph where they come again
-    choice.py      which way is taken; tuning.py and tables/, what was measured to be the fastest
-    measuring.py   how long a layer takes, kernel_time.py its kernel alone; report.py, what works here: recur doctor
-    stream.py      one step of many sessions, states by slot; stack.py and tiles.py, its layers and their shares
+    dispatch.py     entry point: choose a kernel, run the forward or backward pass of a scan
+    layout.py       memory layout of a scan: operands, results, gradients
+    passes.py       forward pass, backward pass and weight gradients, prepared once per call signature
+    launches.py     lists of launches that the C++ core makes in one call; scratch memory
+    persistent.py   all steps in one launch, by teams of CTAs that keep W on the chip
+    elementwise.py  all steps in one launch, for cells without a recurrent matmul
+    per_step.py     one launch per step: runs every cell, and is what the others are tested against
+    streaming.py    one step for many sessions whose states stay on the GPU
 
-No library of CUDA's is loaded before a scan meets a tensor on a GPU.
+    config.py       kernel configurations; heuristics.py, which one should be the fastest
+    tuning.py       tables of measured times (tables/); timing.py measures them
+    report.py       what works on this machine, for `recur doctor`
+
+No CUDA library is loaded before a scan meets a tensor on a GPU.
 """

@@ -1,7 +1,7 @@
-"""cuBLASLt as torch has loaded it: products of matrices that are given by their addresses.
+"""Matmuls by cuBLASLt, on matrices that are given by their addresses.
 
-How float32 is multiplied is said with every product, so that no switch of torch's has to be turned for it. Which of its
-algorithms takes one is asked for once, so that a product costs a call a few microseconds.
+The precision of float32 products is set per matmul, so that PyTorch's global switch stays as it is. The algorithm is
+chosen once, so that a matmul costs a few microseconds of CPU time.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from recur.errors import BackendError
 ALLOCATION_FAILED = 3
 TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14}
 IN_FLOAT32, IN_FLOAT64, IN_TF32 = 68, 70, 77
-"""In which it multiplies and adds."""
+"""cublasComputeType_t."""
 TRANSPOSED_LEFT, TRANSPOSED_RIGHT = 3, 4
 MOST_BYTES, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)
-"""What it is told of a product, and of which algorithms are wanted."""
+"""Attributes of the algorithm preferences."""
 ADDED_IN_PLACE, ADDED_IN_FLOAT32 = 1, 2
-"""How the parts of a sum may be added up, in one order each: where the result lies, or not rounded before."""
-MOST_WORKSPACE = 32 << 20
-"""Bytes; and no more than the matrices of a product take themselves."""
-WHOLE = 16
-"""Bytes at whose multiples a matrix should begin."""
+"""Split-K reductions that give the same bits in every run: in the output, or in float32 before rounding."""
+MAX_WORKSPACE = 32 << 20
+"""Upper limit in bytes. A matmul gets no more than its matrices take."""
+ALIGNED_BYTES = 16
+"""Alignment in bytes that the fast algorithms need."""
 
 
-def names() -> list[str]:
-    """Of its library: that of the CUDA version that torch was built for, which is loaded already."""
+def library_names() -> list[str]:
+    """Return file names of the cuBLASLt of the CUDA version that PyTorch was built for, which is already loaded."""
     major = (torch.version.cuda or "13").split(".")[0]
     return [f"libcublasLt.so.{major}", f"cublasLt64_{major}.dll"]
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    for name in names():
+    for name in library_names():
         try:
             return ctypes.CDLL(name)
         except OSError:
@@ -57,7 +57,7 @@ def function(name: str) -> ctypes._NamedFuncPointer:
 
 @functools.cache
 def handle(index: int) -> c_void_p:
-    """That of a device, which is the current one: of no thread and of no stream."""
+    """Return the cuBLASLt handle of a device, which must be the current one. All threads and streams share it."""
     found = c_void_p()
     check(function("cublasLtCreate")(byref(found)))
     return found
@@ -70,16 +70,16 @@ def check(status: int) -> None:
         raise BackendError(f"cuBLAS failed with status {status}")
 
 
-class Side(NamedTuple):
-    """A matrix of a product, row after row."""
+class MatmulOperand(NamedTuple):
+    """Operand of a matmul, in row-major order."""
 
     pitch: int
-    """How many numbers lie between the beginnings of two rows."""
+    """Distance between two rows, in elements."""
     transposed: bool = False
 
 
-class Described(Structure):
-    """As in native/launches.cpp, field by field."""
+class MatmulDescriptor(Structure):
+    """Struct `Product` of launches.cpp."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("how", "left", "right", "out")),
@@ -89,8 +89,8 @@ class Described(Structure):
     ]
 
 
-class _Found(Structure):
-    """An algorithm, as cuBLASLt proposes it."""
+class _HeuristicResult(Structure):
+    """cublasLtMatmulHeuristicResult_t."""
 
     _fields_ = [
         ("algorithm", c_uint64 * 8),
@@ -101,10 +101,10 @@ class _Found(Structure):
     ]
 
 
-class Product:
-    """C = A B, or C += A B, with C of (rows, columns) and `inner` numbers to each sum.
+class Matmul:
+    """C = A B, or C += A B, with C of shape (rows, columns) and sums over `inner` numbers.
 
-    A and B are of `dtype`, C is of `into`; their addresses change from call to call.
+    A and B have the type `dtype`, C has the type `into`. Addresses are given with each call.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class Product:
         dtype: torch.dtype,
         into: torch.dtype,
         sizes: tuple[int, int, int],
-        a: Side,
-        b: Side,
+        a: MatmulOperand,
+        b: MatmulOperand,
         pitch: int,
         adds: bool,
         tf32: bool,
@@ -124,32 +124,32 @@ class Product:
 
     @functools.cached_property
     def workspace(self) -> int:
-        """Bytes that it needs beside its matrices."""
+        """Bytes of workspace."""
         return self._prepared[1]
 
     @property
-    def described(self) -> Described:
+    def described(self) -> MatmulDescriptor:
         return self._prepared[0]
 
     @functools.cached_property
     def _most_workspace(self) -> int:
         rows, columns, inner = self.sizes
         read = (rows + columns) * inner * self.dtype.itemsize
-        return min(MOST_WORKSPACE, read + rows * columns * self.into.itemsize)
+        return min(MAX_WORKSPACE, read + rows * columns * self.into.itemsize)
 
     @functools.cached_property
-    def _prepared(self) -> tuple[Described, int]:
-        """Asked of the current device, once."""
+    def _prepared(self) -> tuple[MatmulDescriptor, int]:
+        """Descriptor and workspace size, queried once from the current device."""
         rows, columns, inner = self.sizes
         double = self.dtype == torch.float64
         number = c_double if double else c_float
-        made = Described(one=_bits(number(1.0)), beta=_bits(number(1.0 if self.adds else 0.0)))
+        made = MatmulDescriptor(one=_bits(number(1.0)), beta=_bits(number(1.0 if self.adds else 0.0)))
         how = IN_FLOAT64 if double else IN_TF32 if self.tf32 else IN_FLOAT32
         kind, into = TYPES[self.dtype], TYPES[self.into]
-        made.how = _made(
+        made.how = _create(
             "cublasLtMatmulDescCreate", c_int(how), c_int(TYPES[torch.float64 if double else torch.float32])
         )
-        # cuBLAS goes column after column: what it sees is Cᵀ = Bᵀ Aᵀ.
+        # cuBLAS is column-major: it computes Cᵀ = Bᵀ Aᵀ.
         for which, side in ((TRANSPOSED_LEFT, self.b), (TRANSPOSED_RIGHT, self.a)):
             _set("cublasLtMatmulDescSetAttribute", made.how, which, c_int(side.transposed))
         left = (inner, columns) if self.b.transposed else (columns, inner)
@@ -159,19 +159,19 @@ class Product:
         freed = [function(f"cublasLt{what}Destroy") for what in ("MatmulDesc", *["MatrixLayout"] * 3)]
         weakref.finalize(self, _destroy, freed, [made.how, made.left, made.right, made.out]).atexit = False
         most = self._most_workspace
-        found = [_algorithm(made, alignment, most, self.into) for alignment in (WHOLE, self.dtype.itemsize)]
+        found = [_algorithm(made, alignment, most, self.into) for alignment in (ALIGNED_BYTES, self.dtype.itemsize)]
         for into_place, one in zip(made.algorithms, found, strict=True):
             if one is not None:
                 into_place[:] = one.algorithm[:]
         return made, max(most if one is None else one.workspace for one in found)
 
     def __call__(self, index: int, stream: int, workspace: int, a: int, b: int, c: int) -> None:
-        """On a stream of a device; what `launches` does in C++, for where there is none."""
+        """Run the matmul from Python, where the C++ core is missing."""
         if self.empty:
             return
         made = self.described
-        chosen = made.algorithms[any(address % WHOLE for address in (a, b, c))]
-        one, beta = (ctypes.addressof(made) + getattr(Described, name).offset for name in ("one", "beta"))
+        chosen = made.algorithms[any(address % ALIGNED_BYTES for address in (a, b, c))]
+        one, beta = (ctypes.addressof(made) + getattr(MatmulDescriptor, name).offset for name in ("one", "beta"))
         status = function("cublasLtMatmul")(
             handle(index), c_void_p(made.how), c_void_p(one), c_void_p(b), c_void_p(made.left), c_void_p(a),
             c_void_p(made.right), c_void_p(beta), c_void_p(c), c_void_p(made.out), c_void_p(c), c_void_p(made.out),
@@ -189,7 +189,7 @@ def _bits(number: c_float | c_double) -> int:
     return int.from_bytes(bytes(number), "little")
 
 
-def _made(name: str, *arguments: object) -> int | None:
+def _create(name: str, *arguments: object) -> int | None:
     found = c_void_p()
     check(function(name)(byref(found), *arguments))
     return found.value
@@ -200,18 +200,18 @@ def _set(name: str, of: int | None, which: int, value: ctypes._SimpleCData[int])
 
 
 def _layout(kind: int, rows: int, columns: int, pitch: int) -> int | None:
-    return _made("cublasLtMatrixLayoutCreate", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(pitch))
+    return _create("cublasLtMatrixLayoutCreate", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(pitch))
 
 
-def _algorithm(made: Described, alignment: int, most: int, into: torch.dtype) -> _Found | None:
-    """The likeliest for matrices that begin at multiples of so many bytes, with so many bytes of workspace at most."""
-    wanted = _made("cublasLtMatmulPreferenceCreate")
+def _algorithm(made: MatmulDescriptor, alignment: int, most: int, into: torch.dtype) -> _HeuristicResult | None:
+    """Return the algorithm that cuBLASLt ranks first for an alignment and a limit on the workspace, in bytes."""
+    wanted = _create("cublasLtMatmulPreferenceCreate")
     put = functools.partial(_set, "cublasLtMatmulPreferenceSetAttribute", wanted)
     put(MOST_BYTES, c_uint64(most))
     put(REDUCTIONS, c_uint32(ADDED_IN_FLOAT32 if into.itemsize == 2 else ADDED_IN_PLACE | ADDED_IN_FLOAT32))
     for which in ALIGNMENTS:
         put(which, c_uint32(alignment))
-    found, count = _Found(), c_int()
+    found, count = _HeuristicResult(), c_int()
     parts = [c_void_p(of) for of in (made.how, made.left, made.right, made.out, made.out, wanted)]
     status = function("cublasLtMatmulAlgoGetHeuristic")(
         handle(torch.cuda.current_device()), *parts, c_int(1), byref(found), byref(count)

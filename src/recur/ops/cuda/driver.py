@@ -1,4 +1,4 @@
-"""The CUDA driver, through ctypes: a cubin as functions, what of them fits on the GPU at once, and their launch."""
+"""CUDA driver API through ctypes: load cubins, query occupancy, launch kernels; and the properties of a GPU."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from recur.errors import BackendError
 
 SUCCESS, OUT_OF_MEMORY = 0, 2
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4
-MOST_STREAMS = 64
-"""For which a kernel's launch is kept ready."""
+MAX_STREAMS = 64
+"""Streams for which a kernel keeps its launch configuration."""
 LOCAL_SIZE, REGISTERS, DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 3, 4, 8, 14
 
 
@@ -23,8 +23,8 @@ class _Attribute(Structure):
     _fields_ = [("id", c_int), ("pad", c_char * 4), ("value", c_uint * 16)]
 
 
-class Config(Structure):
-    """CUlaunchConfig."""
+class LaunchConfig(Structure):
+    """CUlaunchConfig of the driver API."""
 
     _fields_ = [
         *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
@@ -37,13 +37,13 @@ class Config(Structure):
 Argument: TypeAlias = "Structure | ctypes._SimpleCData[float]"
 
 
-class Launch(NamedTuple):
-    """How a kernel is launched."""
+class LaunchSpec(NamedTuple):
+    """Grid, block, shared memory and cluster of a launch."""
 
     grid: int
     threads: int
     shared: int = 0
-    """Bytes of shared memory beyond what the kernel declares."""
+    """Bytes of dynamic shared memory."""
     cluster: int = 1
     cooperative: bool = False
 
@@ -64,7 +64,7 @@ class Driver:
 
 
 class Function:
-    """One kernel of a loaded cubin, on the device whose context was current."""
+    """Kernel of a loaded cubin, in the context that was current."""
 
     def __init__(self, driver: Driver, module: c_void_p, name: str) -> None:
         self._driver, self._module, self.name = driver, module, name
@@ -76,14 +76,14 @@ class Function:
         self._driver.check(self._driver.cuda.cuFuncGetAttribute(byref(value), which, self._handle), self.name)
         return value.value
 
-    def prepare(self, how: Launch) -> Prepared:
-        return Prepared(self._driver, self._handle, self.name, how)
+    def prepare(self, how: LaunchSpec) -> PreparedKernel:
+        return PreparedKernel(self._driver, self._handle, self.name, how)
 
 
-class Prepared:
-    """A launch whose arguments change from call to call: one struct, by value."""
+class PreparedKernel:
+    """Kernel with a fixed launch shape. Its argument is one struct, passed by value."""
 
-    def __init__(self, driver: Driver, handle: c_void_p, name: str, how: Launch) -> None:
+    def __init__(self, driver: Driver, handle: c_void_p, name: str, how: LaunchSpec) -> None:
         self._driver, self.handle, self._name, self.how = driver, handle, name, how
         settings = {DYNAMIC_SHARED: how.shared} if how.shared > 48 << 10 else {}
         settings |= {NON_PORTABLE_CLUSTER: 1} if how.cluster > 8 else {}
@@ -99,11 +99,13 @@ class Prepared:
             self._attributes[count].id = COOPERATIVE
             self._attributes[count].value[0] = 1
             count += 1
-        self.config = Config(how.grid, 1, 1, how.threads, 1, 1, how.shared, None, self._attributes, count)
-        self._on: dict[int, Config] = {}
+        self.config = LaunchConfig(how.grid, 1, 1, how.threads, 1, 1, how.shared, None, self._attributes, count)
+        self._on: dict[int, LaunchConfig] = {}
 
     def resident(self) -> int:
-        """How many of its CTAs can be on the GPU at once, if nothing else is there; whole clusters."""
+        """Return the number of CTAs that fit on an otherwise idle GPU at once, in whole clusters; 0 if the query
+        fails.
+        """
         cuda, found = self._driver.cuda, c_int()
         if self.how.cluster > 1:
             status = cuda.cuOccupancyMaxActiveClusters(byref(found), self.handle, byref(self.config))
@@ -111,22 +113,22 @@ class Prepared:
         status = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
             byref(found), self.handle, self.how.threads, ctypes.c_size_t(self.how.shared)
         )
-        return 0 if status else found.value * _multiprocessors(self._driver)
+        return 0 if status else found.value * _count_multiprocessors(self._driver)
 
     def __call__(self, stream: int, *arguments: Argument) -> None:
-        """Launch it; `stream` as torch.cuda.Stream.cuda_stream has it."""
+        """Launch the kernel on a stream, given by its handle (torch.cuda.Stream.cuda_stream)."""
         self._launch(stream, (c_void_p * len(arguments))(*map(ctypes.addressof, arguments)))
 
-    def packed(self, stream: int, arguments: bytes) -> None:
-        """The same, given the struct's bytes."""
-        self._launch(stream, _One(arguments))
+    def launch_bytes(self, stream: int, arguments: bytes) -> None:
+        """Launch the kernel with the bytes of its argument struct."""
+        self._launch(stream, _OnePointer(arguments))
 
     def _launch(self, stream: int, pointers: ctypes.Array[c_void_p] | ctypes.Array[c_char_p]) -> None:
         config = self._on.get(stream)
         if config is None:
-            config = Config.from_buffer_copy(self.config)  # threads launch on streams of their own
+            config = LaunchConfig.from_buffer_copy(self.config)  # each thread launches on its own stream
             config.stream = stream
-            if len(self._on) == MOST_STREAMS:
+            if len(self._on) == MAX_STREAMS:
                 self._on.clear()
             self._on[stream] = config
         status = self._driver.launch(byref(config), self.handle, pointers, None)
@@ -137,42 +139,36 @@ class Prepared:
         self._driver.check(status, f"launching {self._name} with {self.how}")
 
 
-_One = c_char_p * 1
+_OnePointer = c_char_p * 1
 
 
-class _Bound(threading.local):
-    """The devices whose context this thread has had as its own."""
+class _BoundContexts(threading.local):
+    """Devices whose context was made current on this thread."""
 
     def __init__(self) -> None:
         self.devices: set[int] = set()
 
 
-_bound = _Bound()
+_bound_contexts = _BoundContexts()
 
 
 def bind_context(index: int) -> None:
-    """Have the driver's calls of this thread go to a device, whose context torch made.
+    """Make the device's primary context current on this thread, for calls of the driver API.
 
-    PyTorch's own calls do so when they first reach the GPU; a thread of autograd may launch a kernel before.
+    PyTorch does so at its first CUDA call on a thread; a thread of autograd may launch our kernels before that.
     """
-    if index in _bound.devices:
+    if index in _bound_contexts.devices:
         return
-    found = driver()
+    found = load_driver()
     assert found is not None
     device, context = c_int(), c_void_p()
     found.check(found.cuda.cuDeviceGet(byref(device), index), f"no device {index}")
     found.check(found.cuda.cuDevicePrimaryCtxRetain(byref(context), device), f"the context of device {index}")
     found.check(found.cuda.cuCtxSetCurrent(context), f"the context of device {index}")
-    _bound.devices.add(index)
+    _bound_contexts.devices.add(index)
 
 
-def current_stream(index: int) -> int:
-    """The stream that torch launches on now."""
-    found: int = torch._C._cuda_getCurrentRawStream(index)
-    return found
-
-
-def _multiprocessors(driver: Driver) -> int:
+def _count_multiprocessors(driver: Driver) -> int:
     device, count = c_int(), c_int()
     driver.check(driver.cuda.cuCtxGetDevice(byref(device)), "no device is current")
     driver.check(driver.cuda.cuDeviceGetAttribute(byref(count), 16, device), "counting multiprocessors")
@@ -180,10 +176,10 @@ def _multiprocessors(driver: Driver) -> int:
 
 
 class Module:
-    """A loaded cubin."""
+    """Loaded cubin."""
 
     def __init__(self, cubin: bytes) -> None:
-        found = driver()
+        found = load_driver()
         assert found is not None
         self._driver, self._handle = found, c_void_p()
         self._functions: dict[str, Function] = {}
@@ -196,7 +192,7 @@ class Module:
 
 
 @functools.cache
-def driver() -> Driver | None:
+def load_driver() -> Driver | None:
     for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
         try:
             library = ctypes.CDLL(name)
@@ -205,3 +201,38 @@ def driver() -> Driver | None:
         if hasattr(library, "cuLaunchKernelEx"):
             return Driver(library)
     return None
+
+
+class DeviceInfo(NamedTuple):
+    name: str
+    major: int
+    minor: int
+    multiprocessors: int
+    shared: int
+    """Bytes of shared memory that a CTA can use."""
+
+    @property
+    def architecture(self) -> str:
+        """Target name for NVRTC, with the chip-specific features (suffix a) where they exist."""
+        return f"sm_{self.major}{self.minor}" + ("a" if self.major >= 9 else "")
+
+    @property
+    def clusters(self) -> bool:
+        """Whether CTAs can form clusters, which share their memory."""
+        return self.major >= 9
+
+    @property
+    def largest_cluster(self) -> int:
+        return 16 if self.major in (9, 10) else 8 if self.clusters else 1
+
+
+H200 = DeviceInfo("NVIDIA H200", 9, 0, 132, 232448)
+A100 = DeviceInfo("NVIDIA A100-SXM4-80GB", 8, 0, 108, 166912)
+
+
+@functools.cache
+def device_info(index: int) -> DeviceInfo:
+    """Return the properties of a device that PyTorch sees."""
+    found = torch.cuda.get_device_properties(index)
+    shared = int(getattr(found, "shared_memory_per_block_optin", 101376))
+    return DeviceInfo(found.name, found.major, found.minor, found.multi_processor_count, shared)

@@ -1,38 +1,47 @@
-"""NVRTC, the compiler that torch's own wheels carry: text in, machine code of one architecture out."""
+"""NVRTC, the compiler in PyTorch's CUDA wheels: source to cubin, with a cache of compiled kernels in memory and on
+disk.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib.util
+import json
+import os
 import re
+import tempfile
+import warnings
 from collections.abc import Iterator
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
 from typing import NamedTuple
 
 from recur.errors import BackendError
+from recur.ops.cuda.driver import Module
+from recur.utils.files import write_atomically
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--extra-device-vectorization", "--no-cache")
-"""The last: what it keeps itself comes without the report of ptxas, and cache.py keeps kernels anyway."""
+"""`--no-cache`: cubins from NVRTC's own cache come without the report of ptxas, and kernels are cached here anyway."""
 
 
-class Compiled(NamedTuple):
+class CompiledKernel(NamedTuple):
     cubin: bytes
-    usage: dict[str, Usage]
-    """What each kernel takes, by its name."""
+    usage: dict[str, ResourceUsage]
+    """Resource usage by kernel name."""
 
 
-class Usage(NamedTuple):
-    """What ptxas reports of a kernel."""
+class ResourceUsage(NamedTuple):
+    """Resource usage of a kernel, as ptxas reports it."""
 
     registers: int
     shared: int
-    """Bytes of shared memory that the kernel itself declares."""
+    """Bytes of static shared memory."""
     stack: int
-    """Bytes of local memory a thread: an array that could not stay in registers, and spills."""
+    """Bytes of local memory per thread: spilled registers and arrays that are not in registers."""
     spilled: int
-    """Bytes stored and loaded because registers were too few."""
+    """Bytes of spill stores and loads."""
 
 
 class Compiler:
@@ -45,15 +54,15 @@ class Compiler:
 
     @functools.cached_property
     def architectures(self) -> list[int]:
-        """Those it compiles for: 80, 90, …"""
+        """Supported architectures: 80, 90, …"""
         count = c_int()
         self._check(self._nvrtc.nvrtcGetNumSupportedArchs(byref(count)))
         found = (c_int * count.value)()
         self._check(self._nvrtc.nvrtcGetSupportedArchs(found))
         return sorted(found)
 
-    def compile(self, source: str, architecture: str) -> Compiled:
-        """For `sm_90a` and the like."""
+    def compile(self, source: str, architecture: str) -> CompiledKernel:
+        """Compile a source for an architecture such as `sm_90a`."""
         program = c_void_p()
         self._check(self._nvrtc.nvrtcCreateProgram(byref(program), source.encode(), b"recur.cu", 0, None, None))
         try:
@@ -63,7 +72,7 @@ class Compiler:
             log = self._read(program, "ProgramLog").decode(errors="replace")
             if failed:
                 raise BackendError(f"NVRTC {self.version} cannot compile a kernel for {architecture}: {log.strip()}")
-            return Compiled(self._read(program, "CUBIN"), usage_in(log))
+            return CompiledKernel(self._read(program, "CUBIN"), parse_usage(log))
         finally:
             self._nvrtc.nvrtcDestroyProgram(byref(program))
 
@@ -79,23 +88,23 @@ class Compiler:
             raise BackendError(f"NVRTC failed: {self._nvrtc.nvrtcGetErrorString(status).decode()}")
 
 
-def usage_in(log: str) -> dict[str, Usage]:
-    """What ptxas -v says of every kernel."""
-    found: dict[str, Usage] = {}
+def parse_usage(log: str) -> dict[str, ResourceUsage]:
+    """Parse the output of `ptxas -v` into the usage of every kernel."""
+    found: dict[str, ResourceUsage] = {}
     for part in re.split(r"Compiling entry function ", log)[1:]:
         name = re.match(r"'(\w+)'", part)
         registers, shared = re.search(r"Used (\d+) registers", part), re.search(r"(\d+) bytes smem", part)
         frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
         assert name is not None
         stack, stores, loads = (int(n) for n in frame.groups()) if frame else (0, 0, 0)
-        found[name[1]] = Usage(
+        found[name[1]] = ResourceUsage(
             int(registers[1]) if registers else 0, int(shared[1]) if shared else 0, stack, stores + loads
         )
     return found
 
 
-def _candidates() -> Iterator[str]:
-    """Beside torch's other CUDA libraries, in torch itself, and wherever the system looks."""
+def _candidate_paths() -> Iterator[str]:
+    """Yield paths of libnvrtc: next to PyTorch's CUDA libraries, inside torch, and on the system's search path."""
     for package in ("nvidia", "torch"):
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -106,9 +115,9 @@ def _candidates() -> Iterator[str]:
 
 @functools.cache
 def _load() -> Compiler | str:
-    for path in _candidates():
+    for path in _candidate_paths():
         try:
-            for part in Path(path).parent.glob("libnvrtc-builtins.so*"):  # which it looks for by its name alone
+            for part in Path(path).parent.glob("libnvrtc-builtins.so*"):  # NVRTC looks for it by name only
                 ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
             return Compiler(ctypes.CDLL(path))
         except OSError:  # not there, or not for this machine
@@ -116,12 +125,74 @@ def _load() -> Compiler | str:
     return "libnvrtc was not found: torch's CUDA wheels carry it, and so does pip install nvidia-cuda-nvrtc"
 
 
-def compiler() -> Compiler | None:
+def load_compiler() -> Compiler | None:
     found = _load()
     return None if isinstance(found, str) else found
 
 
-def missing() -> str | None:
-    """Why there is no compiler, if there is none."""
+def compiler_missing_reason() -> str | None:
+    """Return the reason why NVRTC cannot be used, or None."""
     found = _load()
     return found if isinstance(found, str) else None
+
+
+CACHE_HEADER = b"recur-cubin-1\n"
+
+
+def cache_folder() -> Path:
+    """Return the folder of cached kernels: RECUR_CACHE, or a folder in the user's cache directory."""
+    asked = os.environ.get("RECUR_CACHE")
+    if asked:
+        return Path(asked)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur" / "cuda"
+    except RuntimeError:  # the user has no home directory
+        return Path(tempfile.gettempdir()) / f"recur-{os.getuid()}" / "cuda"
+
+
+def compile_cached(source: str, architecture: str) -> CompiledKernel:
+    """Return a compiled kernel from the disk cache; compile and store it if it is not there."""
+    compiler = load_compiler()
+    if compiler is None:
+        raise BackendError(f"backend 'cuda' has no compiler: {compiler_missing_reason()}")
+    made_of = "\n".join([compiler.version, architecture, *OPTIONS, source])
+    path = cache_folder() / f"{hashlib.sha256(made_of.encode()).hexdigest()}.cubin"
+    found = _read_cached(path)
+    if found is None:
+        found = compiler.compile(source, architecture)
+        _write_cached(path, found)
+    return found
+
+
+def _read_cached(path: Path) -> CompiledKernel | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, _, rest = content.removeprefix(CACHE_HEADER).partition(b"\n")
+    if not content.startswith(CACHE_HEADER) or hashlib.sha256(rest).hexdigest().encode() != digest:
+        return None
+    usage, _, cubin = rest.partition(b"\n")
+    return CompiledKernel(cubin, {name: ResourceUsage(*numbers) for name, numbers in json.loads(usage).items()})
+
+
+def _write_cached(path: Path, made: CompiledKernel) -> None:
+    rest = json.dumps(made.usage).encode() + b"\n" + made.cubin
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(path, CACHE_HEADER + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
+    except OSError as error:
+        _warn_once(str(path.parent), error.strerror or str(error))
+
+
+@functools.cache
+def _warn_once(where: str, why: str) -> None:
+    warnings.warn(
+        f"compiled kernels cannot be kept in {where}: {why}; set RECUR_CACHE to a folder with room", stacklevel=2
+    )
+
+
+@functools.cache
+def load_module(source: str, architecture: str, index: int) -> Module:
+    """Compile and load a source on a device, which must be the current one."""
+    return Module(compile_cached(source, architecture).cubin)

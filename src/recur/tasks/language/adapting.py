@@ -22,6 +22,7 @@ from torch import Tensor
 
 from recur.models import LanguageModel, State
 from recur.models.stack import each_part
+from recur.utils.cuda_graphs import GraphCapture
 
 BLOCK = 512
 """Tokens at a time whose states are compared with those before them."""
@@ -189,29 +190,28 @@ class Replayed:
 
     def __init__(self, step: Callable[[Tensor, Tensor, State | None], Segment]) -> None:
         self._step, self._calls = step, 0
-        self._stream = torch.cuda.Stream()
+        self._capture = GraphCapture()
 
     def __call__(self, a: Tensor, b: Tensor, state: State | None) -> Segment:
         assert state is not None
         self._calls += 1
         if self._calls < 3:  # which allocate and compile
-            self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                found = self._step(a, b, state)
-            torch.cuda.current_stream().wait_stream(self._stream)
-            return found
+            with self._capture.warm_up():
+                return self._step(a, b, state)
         if self._calls == 3:
             self._a, self._b, self._state = a.clone(), b.clone(), each_part(state, Tensor.clone)
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=self._stream):
-                self._h, self._logp, after = self._step(self._a, self._b, self._state)
-                _copy(self._state, after)
+            self._graph, (self._h, self._logp) = self._capture.capture(self._captured)
         self._a.copy_(a)
         self._b.copy_(b)
         if state is not self._state:
             _copy(self._state, state)
         self._graph.replay()
         return self._h.clone(), self._logp.clone(), self._state
+
+    def _captured(self) -> tuple[Tensor, Tensor]:
+        h, logp, after = self._step(self._a, self._b, self._state)
+        _copy(self._state, after)
+        return h, logp
 
 
 def _copy(to: State, state: State) -> None:

@@ -1,25 +1,25 @@
-// What the kernels of a pass are given: `arguments.py` holds the other half of each struct.
+// Arguments of the forward and backward kernels. `codegen.py` holds the Python half of each struct.
 //
-// Rows are in packed order: those of step k follow those of step k − 1, and the first of them belong to the longest
-// segments. Where all S segments are equally long, row s of step k is k · S + s, and `offset` is null.
+// Rows are in packed order: the rows of step k follow those of step k − 1, and the longest segments come first. If all S
+// segments have the same length, row s of step k is k · S + s, and `offset` is null.
 struct Forward {
     int steps, S, H;
-    int step;             // of kernels that take one step: which, and of how many rows
+    int step;             // kernels of one step: the step, and its number of rows
     int rows;
-    int reversed;         // of kernels that take all steps of two directions: whether from the end
+    int reversed;         // kernels of two directions: scan from the last step to the first
     const int* offset;    // (steps,): the first row of each step
     const int* length;    // (S,): the steps of each segment
-    num* share;           // (N, GATES · H): U x + b, then what a step saves in its place
+    num* share;           // (N, GATES · H): U x + b; a training step overwrites it with what the backward pass reads
     num* tape;            // (N, SAVED · H)
-    num* state[STATES];   // (N, H) each, or null where only its end is wanted
+    num* state[STATES];   // (N, H) each, or null if only the final state is needed
     num* final_state[STATES];          // (S, H) each
     const num* initial[STATES];        // (S, H) each, or null for zero
     const num* bias;      // (PRODUCTS · H,), or null
-    const num* input_bias;             // (GATES · H,), or null where `share` has it
+    const num* input_bias;             // (GATES · H,), or null if `share` includes it
     const num* extra[EXTRAS + 1];      // (H,) each
     const num* mask;      // (S, H), or null
     const num* W;         // (PRODUCTS · H, columns), padded with zeros
-    num* exchange;        // what is multiplied next; see each kernel
+    num* exchange;        // operand of the next matmul; see each kernel
     unsigned* arrived;    // counters, zero at first
     real* carry[STATES];  // (S, H) each: states between kernels that take one step
     const real* product;  // (rows, PRODUCTS · H)
@@ -39,15 +39,15 @@ struct Backward {
     const num* extra[EXTRAS + 1];
     const num* mask;
     const num* W;         // (H, PRODUCTS · columns): transposed, padded with zeros
-    const num* input_bias;             // (GATES · H,), or null where `share` has it
+    const num* input_bias;             // (GATES · H,), or null if `share` includes it
     const num* d_outputs[STATES];      // (N, H) each, or null
     const num* d_final[STATES];        // (S, H) each, or null
     const real* xi;       // (N,), or null
     num* d_share;         // (N, GATES · H), or share itself
     num* d_own;           // (N, OWN · H)
-    num* d_state[STATES]; // (N, H) each: the whole gradient of every state, where a trace wants it
-    real* sums;           // (S, EXTRAS · H): of what the program sums up, over the steps
-    real* carry[STATES];  // (S, H) each: what is carried to the states before
+    num* d_state[STATES]; // (N, H) each: total gradient of every state, for traces
+    real* sums;           // (S, EXTRAS · H): gradients of extra weights, summed over steps
+    real* carry[STATES];  // (S, H) each: gradient that is carried to the previous states
     num* exchange;
     unsigned* arrived;
     const real* product;  // (rows of the later step, H): Wᵀ δ

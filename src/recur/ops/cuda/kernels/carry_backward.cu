@@ -1,7 +1,7 @@
-// The backward pass of all steps: see persistent.cu.
+// Backward pass of all steps in one launch: see persistent.cu.
 struct Element {
-    real carry[STATES];  // what is carried to the states after the step at hand, but for what comes through W
-    num share[GATES], saved[SAVED + 1], before[STATES], after[STATES], d_outputs[STATES];  // as they were read
+    real carry[STATES];  // gradient of the states after the current step, without the part that passes through W
+    num share[GATES], saved[SAVED + 1], before[STATES], after[STATES], d_outputs[STATES];  // kept as loaded
     real sum[EXTRAS + 1];
     real mask, xi;
     int s, length;
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Di
                         real g = here.carry[j];
                         if (k + 1 < here.length) {
                             if (j == 0) g += here.mask * sum_of(shared, index / UNITS, index % UNITS, exchange.last());
-                            g = here.xi == real(0) ? real(0) : g * here.xi;  // whatever g is, NaN too
+                            g = here.xi == real(0) ? real(0) : g * here.xi;  // also if g is NaN: nothing passes where ξ is 0
                         }
                         d_after[j] = g + read(here.d_outputs[j]);
                         d_before[j] = real(0);
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Di
 #pragma unroll
             for (int q = 0; q < EXTRAS; ++q) a.sums[(long(here.s) * EXTRAS + q) * H + u] = here.sum[q];
         }
-        __syncthreads();  // the next team's v comes where this one's was
+        __syncthreads();  // the next team reuses the buffers of v
     }
     exchange.end();
 }

@@ -1,16 +1,16 @@
-// The forward pass of all steps: see persistent.cu.
+// Forward pass of all steps in one launch: see persistent.cu.
 #if TRAIN
-#define READS_SHARE (TRAIN_READS_SHARE | BACK_READS_GIVEN)  // which are kept with their bias
+#define READS_SHARE (TRAIN_READS_SHARE | BACK_READS_GIVEN)  // stored again with their bias
 #else
 #define READS_SHARE USE_READS_SHARE
 #endif
 
 struct Element {
     real state[STATES];  // before the step
-    num share[GATES];    // as it was read: to look at it would be to wait for it
+    num share[GATES];    // kept as loaded: converting it here would wait for the load
     real mask;
-    int s, length;  // its segment, and how many steps that has; 0 for what is beyond the edges
-    bool alive;     // whether the segment takes the step at hand
+    int s, length;  // its segment and the segment's number of steps; 0 outside the batch
+    bool alive;     // whether the segment has the current step
 
     FUNCTION void fetch(const Forward& a, int k, int u) {
         const num* gates = a.share + row_at(a, k, s) * GATES * a.H + u;
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const Dir
             }
             if (k + 1 < steps) exchange.published();
         }
-        __syncthreads();  // the next team's v comes where this one's was
+        __syncthreads();  // the next team reuses the buffers of v
     }
     exchange.end();
 }

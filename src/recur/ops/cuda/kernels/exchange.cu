@@ -1,4 +1,12 @@
-// The ways by which v travels between the CTAs of a team: see persistent.cu, behind which this stands.
+// Exchange of the vector v (h in the forward pass, δ in the backward pass) between the CTAs of a team: see persistent.cu.
+//
+// CLUSTER: a CTA writes its part of v straight into the shared memory of the others with st.async. Each store counts its
+// bytes on the receiver's mbarrier, so data and notice arrive together and no fence is needed. Two buffers alternate: a
+// CTA can only publish step k + 1 after it has received step k from all others, so nobody still reads the buffer of k − 1.
+//
+// GRID: a CTA writes its part to global memory (L2) and adds 1 to a counter with release order. A reader spins on the
+// counter with acquire order until all CTAS parts of the step are there, then copies v into shared memory in chunks. The
+// copies run through the async proxy, which has its own view of memory: fence.proxy.async stands on both sides.
 
 FUNCTION bits32 shared_address(const void* p) { return bits32(__cvta_generic_to_shared(p)); }
 
@@ -50,22 +58,22 @@ FUNCTION unsigned flag_read(const unsigned* at) {
     return found;
 }
 
-// How v gets from the CTAs that make it to those that read it.
+// Channel by which a team passes v from step to step.
 struct Exchange {
     Shared& shared;
     byte* memory;       // GRID: two buffers of V_BYTES for this team
-    unsigned* arrived;  // GRID: how many parts were written
-    int cta, turn;      // how many vectors were published
-    int taken;          // GRID: how many chunks were taken before the vector at hand
+    unsigned* arrived;  // GRID: number of parts written so far
+    int cta, turn;      // number of published vectors
+    int taken;          // GRID: number of chunks received before the current vector
 
     FUNCTION Exchange(Shared& s, int which) : shared(s), memory(nullptr), arrived(nullptr), cta(which), turn(0), taken(0) {}
 
     FUNCTION void begin() {
-        if (EXCHANGE != GRID)  // nothing that was never written may be multiplied
+        if (EXCHANGE != GRID)  // padding is multiplied too: it must be zero, not NaN
             for (int i = threadIdx.x; i < RING * CHUNK_BYTES / 16; i += THREADS)
                 reinterpret_cast<uint4*>(shared.v)[i] = {0, 0, 0, 0};
 #if __CUDA_ARCH__ >= 900
-        if (EXCHANGE != ALONE && threadIdx.x == 0) {
+        if (EXCHANGE != SINGLE_CTA && threadIdx.x == 0) {
             for (int i = 0; i < RING; ++i) {
                 barrier_init(shared_address(&shared.full[i]), 1);
                 barrier_init(shared_address(&shared.empty[i]), THREADS / 32 * MULTICAST);
@@ -87,7 +95,7 @@ struct Exchange {
     }
 
 #if __CUDA_ARCH__ >= 900
-    // GRID: ask for a chunk of the vector at hand, once its buffer is empty; one thread does.
+    // GRID: one thread requests a chunk of the current vector, after all warps have released its buffer.
     FUNCTION void ask(int c) {
         const int n = taken + c, buffer = n % RING, use = n / RING;
         if (use) barrier_wait(shared_address(&shared.empty[buffer]), (use - 1) & 1);
@@ -100,20 +108,20 @@ struct Exchange {
     }
 #endif
 
-    // Which of two buffers was published last.
+    // Index of the buffer that was published last.
     FUNCTION int last() const { return (turn - 1) & 1; }
 
-    // CLUSTER: until all that is sent to this CTA in a step has come.
+    // CLUSTER: wait until all bytes of this step have arrived, and arm the barrier for its next use.
     FUNCTION void wait_for_bytes() {
 #if __CUDA_ARCH__ >= 900
         const bits32 full = shared_address(&shared.full[last()]);
         barrier_wait(full, ((turn - 1) >> 1) & 1);
-        if (ORDERED) __syncthreads();
+        if (EXTRA_BARRIER) __syncthreads();
         if (threadIdx.x == 0) barrier_expect(full, V_PUBLISHED);
 #endif
     }
 
-    // PARTIAL: what this thread found of a tile of sums, to the CTA that owns its units.
+    // PARTIAL: send this thread's part of a tile of sums to the CTA that owns the units.
     FUNCTION void send_sums(int tile, int n, uint4 found) {
 #if PARTIAL && __CUDA_ARCH__ >= 900
         const int lane = threadIdx.x & 31, owner = tile / (UNITS / 16);
@@ -123,16 +131,16 @@ struct Exchange {
 #endif
     }
 
-    // The sums of the step at hand can be read.
+    // Wait until the sums of the current step can be read.
     FUNCTION void sums_ready(int k, bool multiplied) {
         if (PARTIAL) {
             if (multiplied) wait_for_bytes();
-        } else if (!PLANTED)
+        } else if (!MISSING_BARRIER)
             __syncthreads();
         delay(k, 1 + threadIdx.x / 32);
     }
 
-    // A chunk of v as the step before left it.
+    // Return a chunk of v of the previous step.
     FUNCTION const byte* receive(int c) {
         if (EXCHANGE == CLUSTER) {
             if (!PARTIAL) wait_for_bytes();
@@ -166,7 +174,7 @@ struct Exchange {
         return shared.v[0];
     }
 
-    // This warp has read a chunk.
+    // Release a chunk after this warp has read it.
     FUNCTION void release(int c) {
 #if __CUDA_ARCH__ >= 900
         if (EXCHANGE != GRID) return;
@@ -176,7 +184,7 @@ struct Exchange {
             const bits32 mine = shared_address(&shared.empty[(taken + c) % RING]);
             barrier_arrive(of_rank(mine, MULTICAST > 1 ? lane : rank()));
         }
-        // One chunk late, when the others are likely done with that buffer too.
+        // One chunk late: by then the other warps have probably released that buffer, and the wait is short.
         if (threadIdx.x == 0 && c && c - 1 + RING < CHUNKS) ask(c - 1 + RING);
         if (c == CHUNKS - 1) taken += CHUNKS;
 #endif
@@ -188,7 +196,7 @@ struct Exchange {
         return found;
     }
 
-    // The next v's values of an element, of every thread of a warp at once.
+    // Write the next v's values of one element; all threads of a warp call this together, to send 16 bytes at a time.
     FUNCTION void publish(int e, const num (&values)[PARTS]) {
         const int index = threadIdx.x + e * THREADS;
         if (EXCHANGE == CLUSTER && !PARTIAL) {
@@ -218,7 +226,7 @@ struct Exchange {
         }
     }
 
-    // Where a value of this CTA's lies in v.
+    // Byte offset of one of this CTA's values in v.
     FUNCTION int place(int index, int part) const {
         const int first = PARTIAL ? part * UNITS : part * WIDTH + cta * UNITS, row = index / UNITS;
         const int bytes = (first + index % UNITS) * SIZE;
@@ -226,10 +234,10 @@ struct Exchange {
         return bytes / (CHUNK * 64) * CHUNK_BYTES + row * PITCH + bytes % (CHUNK * 64);
     }
 
-    // All of this CTA's part was published.
+    // Announce that this CTA's part is complete.
     FUNCTION void published() {
         ++turn;
-        if (EXCHANGE == ALONE || PARTIAL) __syncthreads();
+        if (EXCHANGE == SINGLE_CTA || PARTIAL) __syncthreads();
         if (EXCHANGE == GRID) {
 #if __CUDA_ARCH__ >= 900
             asm volatile("fence.proxy.async;" ::: "memory");

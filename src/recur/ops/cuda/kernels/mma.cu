@@ -1,7 +1,7 @@
-// Products of small matrices by the tensor cores: 16 rows by 8 columns, sums in float32.
+// Matrix products by tensor cores: tiles of 16 rows by 8 columns, accumulated in float32.
 //
-// K is taken in groups of 64 bytes a row. Of such a group a thread holds 16 bytes, in whatever order: both sides of the
-// product have the same.
+// K is processed in groups of 64 bytes per row. A thread holds 16 bytes of a group; the order of K within a group does
+// not matter, because both operands use the same one.
 #if NUM == BFLOAT16
 #define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 #elif NUM == FLOAT16
@@ -21,10 +21,12 @@ FUNCTION bits32 tf32(bits32 x) {
     return y;
 }
 FUNCTION uint4 tf32(uint4 x) { return {tf32(x.x), tf32(x.y), tf32(x.z), tf32(x.w)}; }
+// The rest x − y, rounded to TF32. A float32 product is the sum of three TF32 products: x = high + low for each operand,
+// and low · low is below float32's precision.
 FUNCTION bits32 less(bits32 x, bits32 y) { return tf32(__float_as_uint(__uint_as_float(x) - __uint_as_float(y))); }
 FUNCTION uint4 less(uint4 x, uint4 y) { return {less(x.x, y.x), less(x.y, y.y), less(x.z, y.z), less(x.w, y.w)}; }
 
-// Two rows of W, 16 bytes of each: what one thread holds of 16 rows and a group of K.
+// A thread's part of 16 rows of W and one group of K: 16 bytes of each of two rows.
 struct Weights {
     uint4 upper, lower;
 };

@@ -1,26 +1,28 @@
-// All steps in one launch: W stays on the chip, and what it multiplies travels between the CTAs that share it.
+// All steps in one launch: W stays on the chip, and the vector v that W multiplies travels between the CTAs.
 //
-// A team of CTAS CTAs carries USED rows of the batch, of ROWS that products have. Each CTA owns UNITS units: the rows of W that make them, and their
-// states in registers. At every step it multiplies its part of W with the whole vector v of the step before, runs the
-// cell's program on its units, and hands its part of the next v to the team:
+// A team of CTAS CTAs scans USED rows of the batch (a matmul tile has room for ROWS). Each CTA owns UNITS units: their
+// rows of W, and their states in registers. At every step the CTA multiplies its part of W with the whole v of the
+// previous step, runs the cell's program on its units, and publishes its part of the next v:
 //
 //     forward    v = h           sums: W h, one for every product          UNITS · PRODUCTS rows of W,  K = H
-//     backward   v = δ           sum:  Wᵀ δ, what reaches h of the step    UNITS rows of Wᵀ,  K = PRODUCTS · H
+//     backward   v = δ           sum:  Wᵀ δ, the gradient of h             UNITS rows of Wᵀ,  K = PRODUCTS · H
 //
-// v travels by one of three ways: ALONE (a CTA's own memory), CLUSTER (written straight into the memory of the others,
-// which wait for its bytes) or GRID (through L2, counted by a flag; needs all CTAs on the chip at once).
+// EXCHANGE says how v travels: SINGLE_CTA (the CTA's own shared memory), CLUSTER (written into the shared memory of the
+// other CTAs of a cluster) or GRID (through L2 with a counter; all CTAs must be resident at once, or they would wait for
+// each other forever). See exchange.cu.
 //
-// Through L2, v comes in chunks of CHUNK groups of K, into a ring of RING buffers: while one is multiplied, others are on
-// their way. MULTICAST CTAs side by side fetch a part each for all of them.
+// GRID splits v into chunks of CHUNK groups of K and a ring of RING buffers: while one chunk is multiplied, others are in
+// flight. MULTICAST neighbouring CTAs each fetch a part for all of them.
 //
-// PARTIAL (backward, CLUSTER): δ stays where it is made. A CTA multiplies its own part of it with its columns of Wᵀ, for
-// all units of the team, and sends each owner its partial sums, straight from registers; the owner adds them in the order
-// of CTAs. That is H numbers of 32 bits a row, whatever the number of products.
+// PARTIAL (backward, CLUSTER): δ stays where it is computed. A CTA multiplies its own part of δ with its columns of Wᵀ,
+// for all units of the team, and sends the partial sums to their owners straight from registers. Each owner adds them in
+// the order of CTAs, so results are reproducible; a row moves H float32 numbers, whatever the number of products.
 //
-// K is taken in groups of 64 bytes a row. Of such a group a thread holds 16 bytes, in whatever order: both sides of
-// the product have the same. WARPS_M warps divide the rows of the sums, WARPS_K divide K; what they find is added in
-// this order. Of its groups a warp keeps IN_REGISTERS in registers, IN_SHARED in shared memory, and reads the rest.
-#define ALONE 0
+// K is processed in groups of 64 bytes per row. A thread holds 16 bytes of a group; the order of K within a group does
+// not matter, because both operands use the same one. WARPS_M warps divide the rows of the sums and WARPS_K warps divide
+// K; their parts are added in a fixed order. A warp keeps IN_REGISTERS groups of W in registers and IN_SHARED groups in
+// shared memory, and reads the rest from L2 at every step.
+#define SINGLE_CTA 0
 #define CLUSTER 1
 #define GRID 2
 
@@ -33,31 +35,31 @@
 #endif
 
 constexpr int ROWS = 8 * TILES, SIZE = sizeof(num), GROUP = 64 / SIZE, PER_CHUNK = 16 / SIZE;
-constexpr int WIDTH = (CTAS * UNITS + GROUP - 1) / GROUP * GROUP;  // of a part of v, padded
-constexpr int COLUMNS = PARTS * WIDTH;                               // of W as it is laid out
+constexpr int WIDTH = (CTAS * UNITS + GROUP - 1) / GROUP * GROUP;  // width of a part of v, padded
+constexpr int COLUMNS = PARTS * WIDTH;                               // columns of the packed W
 constexpr int GROUPS = PARTIAL ? (PARTS * UNITS + GROUP - 1) / GROUP : COLUMNS / GROUP;
 constexpr int GROUPS_EACH = (GROUPS + WARPS_K - 1) / WARPS_K;
 constexpr int M = PARTIAL ? CTAS * UNITS : SUMS * UNITS, M_TILES = (M + 15) / 16, M_EACH = (M_TILES + WARPS_M - 1) / WARPS_M;
 constexpr int CHUNKS = (GROUPS + CHUNK - 1) / CHUNK, EACH = (CHUNK + WARPS_K - 1) / WARPS_K;
-static_assert(CHUNKS == 1 || CHUNK % WARPS_K == 0, "all warps have groups of every chunk");
-static_assert(CHUNKS == 1 || RING > 1, "a chunk is asked for while the one before it is read");
-constexpr int PITCH = CHUNK * 64 + (CHUNK % 2 ? 0 : 64);  // bytes: rows of v begin in different banks
+static_assert(CHUNKS == 1 || CHUNK % WARPS_K == 0, "every warp needs groups of every chunk");
+static_assert(CHUNKS == 1 || RING > 1, "a chunk is requested while the previous one is read");
+constexpr int PITCH = CHUNK * 64 + (CHUNK % 2 ? 0 : 64);  // bytes: rows of v start in different banks
 constexpr int CHUNK_BYTES = ROWS * PITCH, V_BYTES = CHUNKS * CHUNK_BYTES;
 constexpr int V_PUBLISHED = CTAS * UNITS * USED * (PARTIAL ? sizeof(float) : PARTS * SIZE);
 static_assert(!PARTIAL || (EXCHANGE == CLUSTER && BACKWARD && WARPS_K == 1 && UNITS % 16 == 0), "see above");
 constexpr int M_PITCH = (M_TILES * 16 + 31) / 32 * 32 + 4;
 constexpr int ELEMENTS = (UNITS * USED + THREADS - 1) / THREADS;
-static_assert(USED <= ROWS && (USED == ROWS || (USED % 2 == 0 && UNITS * USED % 32 == 0)), "warps send what they have whole");
-constexpr bool PREFETCH = ELEMENTS <= 2;  // what a step reads, while v is on its way: there are not registers for more
+static_assert(USED <= ROWS && (USED == ROWS || (USED % 2 == 0 && UNITS * USED % 32 == 0)), "warps send whole rows");
+constexpr bool PREFETCH = ELEMENTS <= 2;  // read the operands of a step while v is in flight; with more elements, registers run out
 constexpr int KEPT = IN_REGISTERS < GROUPS_EACH ? IN_REGISTERS : GROUPS_EACH;
 constexpr int KEPT_SHARED = IN_SHARED < GROUPS_EACH - KEPT ? IN_SHARED : GROUPS_EACH - KEPT;
 
-// What a kernel is given: of one direction, or of two, whose teams know nothing of each other.
+// Kernel argument: one direction, or two directions with independent teams.
 template <typename Pass> struct Directions {
     Pass of[DIRECTIONS];
 };
 
-// The row of the step that is taken as number k.
+// Row of segment s at the k-th step in scan order.
 template <typename Pass> FUNCTION long row_at(const Pass& a, int k, int s) {
     return row_of(a.offset, a.S, DIRECTIONS > 1 && a.reversed ? a.steps - 1 - k : k, s);
 }
@@ -66,7 +68,7 @@ struct Shared {
     byte v[RING][CHUNK_BYTES];
     uint4 weights[KEPT_SHARED * M_EACH * 2 * THREADS + 1];
 #if PARTIAL
-    float mail[2][CTAS][UNITS * ROWS];  // from each CTA, tile after tile as its registers had them
+    float mail[2][CTAS][UNITS * ROWS];  // one box per sender; the layout is that of the accumulators
 #else
     float part[WARPS_K][ROWS][M_PITCH];
 #endif
@@ -74,9 +76,9 @@ struct Shared {
     __align__(16) bits64 full[RING];
     bits64 empty[RING];
 };
-static_assert((sizeof(Shared) + 15) / 16 * 16 == SHARED_BYTES, "way.py counts otherwise");
+static_assert((sizeof(Shared) + 15) / 16 * 16 == SHARED_BYTES, "config.py computes another size");
 
-// A product waits for the one before it that adds to the same sums: where a warp has few of them, it has each twice.
+// An mma waits for the previous mma on the same accumulators. A warp with few accumulators has two sets, to overlap them.
 constexpr int TWICE = M_EACH * TILES <= 4 ? 2 : 1;
 typedef float Sums[TWICE][4];
 
@@ -96,7 +98,7 @@ FUNCTION Weights read_weights(const num* W, int H, int cta, int tile, int group)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int m = tile * 16 + half * 8 + (lane >> 2), unit = PARTIAL ? m : cta * UNITS + m % UNITS;
-        const long row = m < M ? long(PARTIAL ? 0 : m / UNITS) * H + min(unit, H - 1) : 0;  // beyond: never looked at
+        const long row = m < M ? long(PARTIAL ? 0 : m / UNITS) * H + min(unit, H - 1) : 0;  // rows beyond M are never read
         const uint4 found = __ldg(reinterpret_cast<const uint4*>(W + row * COLUMNS + at));
         (half ? w.lower : w.upper) = found;
     }
@@ -113,7 +115,7 @@ struct Product {
     FUNCTION static int warp_k() { return (threadIdx.x >> 5) / WARPS_M; }
     FUNCTION static int group(int i) { return i * WARPS_K + warp_k(); }
     FUNCTION static bool there(int i) { return GROUPS % WARPS_K == 0 || group(i) < GROUPS; }
-    // Of this warp's tiles of sums, one. Partial ones begin with the CTA's own: no two CTAs send to the same at once.
+    // The j-th tile of sums of this warp. PARTIAL starts at the CTA's own tile, so that no two CTAs send to one CTA at once.
     FUNCTION static int tile(int j, int cta) {
         const int raw = warp_m() + j * WARPS_M;
         return PARTIAL ? (raw + cta * (UNITS / 16)) % M_TILES : raw;
@@ -173,7 +175,7 @@ struct Product {
         }
     }
 
-    // This warp's share of W v, for everybody to read. `chunks` hands out v.
+    // Compute this warp's part of W v and write it to shared memory. `chunks` supplies v.
     template <typename Chunks> FUNCTION void multiply(Shared& shared, Chunks& chunks, const num* W, int H, int cta) const {
         Sums sum[M_EACH][TILES] = {};
 #pragma unroll
@@ -216,12 +218,12 @@ struct Product {
     }
 };
 
-// Of a tile of 16 units and 8 rows, what a thread has of it: rows side by side, so that readers meet different banks.
+// Offset of a thread's numbers of a tile of 16 units and 8 rows. Rows are adjacent, so that readers use different banks.
 FUNCTION int mail_slot(int tile, int n, int unit, int row) {
     return ((tile * TILES + n) * 32 + row / 2 * 8 + unit) * 4;
 }
 
-// Of the sums of a row and a unit of this CTA, one. `which`: of the two that partial ones come to.
+// Return the sum of a row and a unit of this CTA. `which` is the mailbox of partial sums.
 FUNCTION real sum_of(const Shared& shared, int row, int m, int which = 0) {
     float found = 0;
 #if PARTIAL
@@ -235,7 +237,7 @@ FUNCTION real sum_of(const Shared& shared, int row, int m, int which = 0) {
     return found;
 }
 
-// As products read it: what is multiplied is rounded once, by who makes it.
+// Round a number as matmuls read it: once, where it is produced.
 FUNCTION num multiplied(real x) {
 #if NUM == FLOAT32 && !EXACT
     return __uint_as_float(tf32(__float_as_uint(x)));
@@ -244,19 +246,19 @@ FUNCTION num multiplied(real x) {
 #endif
 }
 
-constexpr int AHEAD = 4;  // steps: what they read is brought to L2 by then
-// A sector of 32 bytes is brought by one thread, whose unit is the first in it.
+constexpr int AHEAD = 4;  // number of steps by which operands are prefetched into L2
+// Prefetch a sector of 32 bytes; only the thread of its first unit does.
 FUNCTION void bring(const num* at) {
     if (threadIdx.x % (32 / SIZE) == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
-// For tests. DELAYS is a number from which waits are drawn, and two bits: with the first, what the exchange of a cluster
-// puts in order by itself is put in order once more, by a barrier that racecheck knows; with the second, the barrier
-// between what warps write of their sums and what others read of them is missing.
-#define ORDERED (DELAYS >> 16 & 1)
-#define PLANTED (DELAYS >> 17 & 1)
+// For tests. The lower 16 bits of DELAYS seed pseudo-random waits. EXTRA_BARRIER repeats the ordering of the cluster
+// exchange with a barrier that racecheck knows. MISSING_BARRIER leaves out the barrier between the warps that write sums
+// and those that read them: a test that does not notice it is worthless.
+#define EXTRA_BARRIER (DELAYS >> 16 & 1)
+#define MISSING_BARRIER (DELAYS >> 17 & 1)
 FUNCTION void delay(int k, int who = 0) {
-#if DELAYS & 0xffff  // every CTA at its own pace, and every warp of it
+#if DELAYS & 0xffff  // every CTA and every warp runs at its own pace
     unsigned x = ((blockIdx.x + who * 977u) * 2654435761u) ^ (k * 40503u + DELAYS * 7919u);
     x ^= x >> 13, x *= 0x5bd1e995u, x ^= x >> 15;
     if ((x & 7) == 0) __nanosleep(x % 4000);

@@ -1,7 +1,8 @@
-// What every kernel begins with: numbers in memory (`num`), numbers in registers (`real`), and the functions of a step.
+// Common start of every kernel: number types and the functions that a cell's program calls.
 //
-// No header is included: a user's machine has none. NUM is one of these, and FAST says that 16-bit results are wanted,
-// for which the chip's own tanh is precise enough.
+// `num` is a number in memory, `real` the same number in registers. No header is included, because a user's machine has
+// no CUDA headers. NUM is one of the types below; FAST selects the GPU's approximate tanh, which is precise enough for
+// 16-bit results.
 #define FLOAT32 0
 #define FLOAT64 1
 #define BFLOAT16 2

@@ -1,5 +1,5 @@
-// One step a launch, for any cell on any GPU: the product with W was made before it. What all other ways are tested
-// against.
+// One launch per step, for any cell on any GPU; the matmul with W runs before each step. All other kernels are tested
+// against this one.
 
 FUNCTION void load_extras(real* extra, const num* const* from, int u) {
 #pragma unroll
@@ -57,14 +57,14 @@ extern "C" __global__ void forward_train(const Forward a) {
     if (element(a.H, a.rows, s, u)) forward_element<true>(a, s, u);
 }
 
-// What step k + 1 carries back to step k: through W and beside it, times ξ.
+// Gradient that step k + 1 passes to step k, through W and directly, times ξ.
 FUNCTION real carried(const Backward& a, int j, int s, int u) {
     real g = a.carry[j][long(s) * a.H + u];
-    if (s >= a.later) return g;  // nothing is: its sequence ends here
+    if (s >= a.later) return g;  // this segment ends at step k
     if (j == 0 && a.product) g += a.product[long(s) * a.H + u] * (a.mask ? read(a.mask[long(s) * a.H + u]) : real(1));
     if (a.xi) {
         const real xi = a.xi[row_of(a.offset, a.S, a.step + 1, s)];
-        g = xi == real(0) ? real(0) : g * xi;  // whatever g is, NaN too
+        g = xi == real(0) ? real(0) : g * xi;  // also if g is NaN: nothing passes where ξ is 0
     }
     return g;
 }
@@ -122,8 +122,8 @@ extern "C" __global__ void backward_trace(const Backward a) {
     if (element(a.H, a.rows, s, u)) backward_element<true>(a, s, u);
 }
 
-// g ← min(1, θ/‖g‖) g for what step k + 1 carries back, ‖g‖ over all states of a row: a CTA a row. Afterwards
-// `carry` holds it whole.
+// g ← min(1, θ/‖g‖) g for the gradient that step k + 1 passes back, with ‖g‖ over all states of a row. One CTA per row.
+// Afterwards `carry` holds the total gradient.
 extern "C" __global__ void clip_carried(const Backward a, const real bound) {
     __shared__ real total[32];
     const int s = blockIdx.x;

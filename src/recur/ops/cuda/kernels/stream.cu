@@ -1,20 +1,20 @@
-// One step of many sessions, their states in pools by slot: U x, W h, biases and the cell's program in one launch.
+// One step for many sessions whose states are in pools, indexed by slot: U x, W h, biases and the cell's program.
 //
-// What W multiplies lies twice in its pool: other CTAs may still read h of a slot while its next one is written. A slot's
-// parity says which of the two counts; of each tile of rows, the CTA that is done last turns it for all slots of the
-// tile. All other states are read and written by one thread alone.
+// The pool holds two copies of h, because other CTAs may still read h of a slot while its next value is written. A slot's
+// parity tells which copy is current. The last CTA to finish a tile of rows (it draws the last ticket) flips the parity
+// of the tile's slots. Every other state is read and written by one thread only.
 struct Step {
     int n, slots, D, H, x_pitch, out_pitch;
-    const long long* index;  // (n,): the slot of each row; a row with one that there is not is idle
+    const long long* index;  // (n,): the slot of each row; a row with an invalid slot is idle
     const num* x;            // (n, x_pitch)
     const num* U;            // (GATES · H, D), rows padded with zeros to 16 bytes
-    const num* W;            // (PRODUCTS · H, H), padded likewise
+    const num* W;            // (PRODUCTS · H, H), padded in the same way
     const num* bias_ih;      // or null
     const num* bias_hh;
     const num* extra[EXTRAS + 1];
-    num* v;                  // (2, slots, H padded): h as W multiplies it
+    num* v;                  // (2, slots, H padded): h, rounded for the matmul
     int* parity;             // (slots,)
-    unsigned* tickets;       // (tiles,), zero between launches; null where a later launch turns the parity
+    unsigned* tickets;       // (tiles,), zero between launches; null if a later launch flips the parity
     real* state[STATES];     // (slots, H) each
     num* out;                // (n, out_pitch)
 };
@@ -22,17 +22,17 @@ struct Step {
 #define THREADS 256
 #define WARPS 8
 
-constexpr int PER = 16 / int(sizeof(num));  // numbers of 16 bytes
+constexpr int PER = 16 / int(sizeof(num));  // numbers in 16 bytes
 FUNCTION int padded(int width) { return (width + PER - 1) / PER * PER; }
 
 FUNCTION bool idle(const Step& a, int row) { return row >= a.n || a.index[row] < 0 || a.index[row] >= a.slots; }
 
-// Which row of v counts for a row of the call.
+// Index in v of the current h of a row.
 FUNCTION long current(const Step& a, int row) {
     return idle(a, row) || !PRODUCTS ? 0 : long(a.parity[a.index[row]] & 1) * a.slots + a.index[row];
 }
 
-// The program on a unit of a row, whose sums are known but for the biases.
+// Add the biases to the sums of one unit of one row, run the program and store its results.
 FUNCTION void finish(const Step& a, int row, int u, real (&share)[GATES], real (&product)[PRODUCTS + 1]) {
     num* out = a.out + long(row) * a.out_pitch + u;
     if (idle(a, row)) {
@@ -62,7 +62,7 @@ FUNCTION void finish(const Step& a, int row, int u, real (&share)[GATES], real (
     }
 }
 
-// This CTA, one of so many, is done with a tile of rows. `last`: in shared memory, free for this.
+// Mark a tile of rows as finished by this CTA. `last` is a free word of shared memory.
 FUNCTION void done(const Step& a, int tile, int rows, int ctas, volatile int* last) {
     if (!PRODUCTS || !a.tickets) return;
     __syncthreads();

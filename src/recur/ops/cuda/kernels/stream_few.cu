@@ -1,5 +1,6 @@
-// Few rows: a warp, or several that divide K, multiplies the rows of U and W of one unit, 16 bytes a thread at a time.
-// So the matrices are read once, by all multiprocessors at once. See stream.cu.
+// Small batches: one warp, or several that divide K, multiplies the rows of U and W of one unit, 16 bytes per thread.
+//
+// The time is that of reading U and W once from memory; all multiprocessors read at the same time. See stream.cu.
 constexpr int WARPS_K = WARPS / UNITS, SUMS = GATES + PRODUCTS;
 
 union Piece {
@@ -14,7 +15,7 @@ FUNCTION Piece piece_of(const num* from) {
     return found;
 }
 
-// As many numbers of a vector of `width`, however it lies.
+// Load PER numbers of a vector of `width`, aligned or not; zeros beyond its end.
 template <bool aligned> FUNCTION Piece vector_piece(const num* from, int at, int width) {
     if (aligned) return piece_of(from + at);
     Piece found;
@@ -23,7 +24,7 @@ template <bool aligned> FUNCTION Piece vector_piece(const num* from, int at, int
     return found;
 }
 
-// Adds this thread's part of `count` rows of a matrix, `apart` numbers from each other, times each vector.
+// Add this thread's part of the products of `count` matrix rows, `apart` numbers from each other, with each vector.
 template <int first, int count, bool aligned>
 FUNCTION void multiply(real (&sum)[SUMS][ROWS], const num* matrix, long apart, int width, const num* const (&v)[ROWS]) {
     const int warp_k = (threadIdx.x >> 5) / UNITS, lane = threadIdx.x & 31;
@@ -48,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) stream_step(const Step a) 
     real(*part)[UNITS][ROWS][SUMS] = reinterpret_cast<real(*)[UNITS][ROWS][SUMS]>(memory);
     const int ctas = (a.H + UNITS - 1) / UNITS, cta = blockIdx.x % ctas, tile = blockIdx.x / ctas;
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, mine = warp % UNITS;
-    const int u = cta * UNITS + mine < a.H ? cta * UNITS + mine : a.H - 1;  // beyond the last, what nobody looks at
+    const int u = cta * UNITS + mine < a.H ? cta * UNITS + mine : a.H - 1;  // results beyond the last unit are not used
     real sum[SUMS][ROWS] = {};
     const num* v[ROWS];
 #pragma unroll

@@ -1,30 +1,30 @@
-// Many rows: by the tensor cores, both sides through shared memory, in chunks of K that are fetched ahead. See stream.cu.
+// Large batches: matmuls by tensor cores; both operands pass through shared memory in chunks of K that are prefetched.
 //
-// A CTA has UNITS units of ROWS rows. Of its warps WARPS_U divide the units, WARPS_N the rows, and WARPS_K every chunk.
-// Rows of U and W come in blocks of 8 units of one gate: two blocks are the 16 rows of a product, and all gates of a unit
-// are found by one thread. With an odd number of blocks half of the last product is for nothing: hence BLOCKS, of units.
+// A CTA has UNITS units of ROWS rows. WARPS_U warps divide the units, WARPS_N the rows and WARPS_K every chunk. Rows of U
+// and W come in blocks of 8 units of one gate: two blocks fill the 16 rows of an mma, and one thread finds all gates of
+// its units. With an odd number of blocks, half of the last mma is padding; BLOCKS blocks of units reduce that loss.
 constexpr int SIZE = sizeof(num);
 constexpr int UNITS = 8 * BLOCKS * WARPS_U, ROWS = 8 * TILES * WARPS_N;
 constexpr int SHARE_TILES = (GATES * BLOCKS + 1) / 2, PRODUCT_TILES = (PRODUCTS * BLOCKS + 1) / 2;
 constexpr int M_TILES = SHARE_TILES + PRODUCT_TILES;
 constexpr int MOST_TILES = SHARE_TILES > PRODUCT_TILES ? SHARE_TILES : PRODUCT_TILES;
-constexpr int PITCH = CHUNK * 64 + (CHUNK % 2 ? 0 : 64);  // bytes: rows begin in different banks
+constexpr int PITCH = CHUNK * 64 + (CHUNK % 2 ? 0 : 64);  // bytes: rows start in different banks
 constexpr int MATRIX_ROWS = WARPS_U * 16 * MOST_TILES, STAGE_BYTES = (MATRIX_ROWS + ROWS) * PITCH;
 constexpr int SUM_BYTES = WARPS * M_TILES * TILES * 32 * 16;
 constexpr int BUFFER = STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES;
-static_assert(WARPS_U * WARPS_N * WARPS_K == WARPS && CHUNK % WARPS_K == 0, "warps share the work out evenly");
-static_assert(BUFFER + ROWS * 8 == SHARED_BYTES, "tiles.py counts otherwise");
+static_assert(WARPS_U * WARPS_N * WARPS_K == WARPS && CHUNK % WARPS_K == 0, "warps divide the work evenly");
+static_assert(BUFFER + ROWS * 8 == SHARED_BYTES, "config.py computes another size");
 
 typedef float Sums[M_TILES][TILES][4];
 
-// The chunks of U and x, then those of W and h.
+// Chunks of U and x, followed by those of W and h.
 struct Chunks {
     const Step& a;
     byte* memory;
-    const long long* rows;  // of v, for each row of the tile
+    const long long* rows;  // index in v of each row of the tile
     int first_unit, first_row, of_x, all;
 
-    // 16 bytes on their way; zero where a row has ended.
+    // Start a copy of 16 bytes; zeros beyond the end of a row.
     FUNCTION static void fetch(byte* to, const num* row, int at, int width) {
         fetch_or_zero(to, at < width ? row + at : row, at < width);
     }
@@ -68,7 +68,7 @@ struct Chunks {
         end_group();
     }
 
-    // A chunk that has arrived, once everybody is done with the one before it, whose place is then filled again.
+    // Wait for a chunk and return it. The barrier also frees the previous chunk's buffer, which is filled again.
     FUNCTION const byte* receive(int c) const {
         arrived<STAGES - 2>();
         __syncthreads();
@@ -84,7 +84,7 @@ FUNCTION void mma_group(float (&c)[4], const Weights& w, const uint4& b) {
 
 FUNCTION uint4 shared_piece(const byte* at) { return *reinterpret_cast<const uint4*>(at); }
 
-// A group of K of a chunk, for so many tiles of sums from `first` on.
+// Multiply one group of K of a chunk into `count` tiles of sums, from tile `first` on.
 template <int first, int count> FUNCTION void add(Sums& sum, const byte* chunk, int group, int warp_u, int warp_n) {
     const int lane = threadIdx.x & 31, within = (lane >> 2) * PITCH + group * 64 + (lane & 3) * 16;
     const byte* matrix = chunk + warp_u * 16 * count * PITCH + within;
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) stream_step(const Step 
 #endif
     arrived<0>();
     __syncthreads();
-    // Through shared memory, so that what follows is a loop, and warps that divided K each finish some of the rows.
+    // Sums go through shared memory, so that the rest is a loop and each of the warps that divided K finishes some rows.
     float4* sums = reinterpret_cast<float4*>(memory);
 #pragma unroll
     for (int t = 0; t < M_TILES; ++t)
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) stream_step(const Step 
             sums[((warp * M_TILES + t) * TILES + n) * 32 + lane] = {sum[t][n][0], sum[t][n][1], sum[t][n][2], sum[t][n][3]};
     __syncthreads();
     const float* of_team = reinterpret_cast<const float*>(memory) + (warp % (WARPS_U * WARPS_N)) * M_TILES * TILES * 128;
-    constexpr int APART = WARPS_U * WARPS_N * M_TILES * TILES * 128;  // numbers between warps that divided K
+    constexpr int APART = WARPS_U * WARPS_N * M_TILES * TILES * 128;  // distance between the parts of warps that divided K
     for (int i = warp_k; i < TILES * 2 * BLOCKS; i += WARPS_K) {
         const int n = i / (2 * BLOCKS), block = i / 2 % BLOCKS, column = i % 2;
         const int unit = cta * UNITS + (warp_u * BLOCKS + block) * 8 + (lane >> 2);

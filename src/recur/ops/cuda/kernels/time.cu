@@ -1,20 +1,22 @@
-// One thread for each unit of a segment, or several, each with a slice of time: what the two passes have in common.
+// Shared part of the element-wise kernels: one thread per unit of a segment, or several that each take a slice of time.
 //
-// A CTA has UNITS columns (a column is VECTOR units of a segment, side by side) and SLICES threads for each. Time goes by in tiles of
-// SLICES · BLOCK steps; thread `slice` of a column takes BLOCK consecutive ones of each. What it reads is fetched
-// STAGES − 1 tiles ahead. With one slice a thread just goes from step to step. With several, a step has to be affine in
-// the states that it carries: each thread finds the map of its steps, the maps of a tile are put together in the order
-// of time, and each thread takes its steps from the state that they lead to. Memory is read once.
+// A CTA has UNITS columns (a column is VECTOR adjacent units of a segment) and SLICES threads for each. Time is processed
+// in tiles of SLICES · BLOCK steps; thread `slice` of a column takes BLOCK consecutive steps of each tile. Operands are
+// fetched STAGES − 1 tiles ahead. With one slice, a thread goes from step to step.
 //
-// Where a function has a `whole`, it takes BLOCK steps that are all there, without a branch, so that what does not wait
-// for the states runs ahead of them.
+// With several slices this is a parallel scan, and a step must be affine in the states that it carries: s' = A s + b. Each
+// thread composes the maps of its steps, the threads combine the maps of a tile in the order of time, and each thread
+// then takes its steps from the state that it starts with. Memory is read only once.
+//
+// A function with the template argument `whole` takes BLOCK complete steps without a branch, so that the compiler can run
+// the instructions that do not depend on the states ahead of time.
 #define THREADS (UNITS * SLICES)
 
 struct Column {
     bool live;
-    int s, u, length, longest;  // its first unit; the steps of its segment, and of the longest in this CTA
+    int s, u, length, longest;  // first unit; steps of its segment, and of the longest segment of this CTA
     int slice;
-    long own;  // the place of its first unit among (S, H)
+    long own;  // offset of its first unit in (S, H)
 };
 
 FUNCTION Column column_of(const int* lengths, int S, int H, int steps) {
@@ -25,32 +27,32 @@ FUNCTION Column column_of(const int* lengths, int S, int H, int steps) {
     c.s = c.live ? int(c.own / H) : 0;
     c.u = c.live ? int(c.own % H) : 0;
     c.length = !c.live ? 0 : RAGGED ? lengths[c.s] : steps;
-    c.longest = RAGGED ? lengths[first / H] : steps;  // they come in order
+    c.longest = RAGGED ? lengths[first / H] : steps;  // segments are sorted by length
     c.slice = threadIdx.x / UNITS;
     return c;
 }
 
-// The row of step k of segment s, as row_of; which of the two it is was known when this was compiled.
+// Row of step k of segment s, like row_of, with the case known at compile time.
 FUNCTION long row(const int* offset, int S, int k, int s) { return RAGGED ? long(offset[k]) + s : long(k) * S + s; }
 
 FUNCTION constexpr int ones(unsigned bits) { return bits ? int(bits & 1) + ones(bits >> 1) : 0; }
 
-// Which of the places named by `bits` place k is.
+// Rank of bit k among the set bits of `bits`.
 FUNCTION constexpr int rank_in(unsigned bits, int k) { return ones(bits & ((1u << k) - 1)); }
 
-// What is fetched at once.
+// Unit of a copy.
 constexpr int SLOT = VECTOR * sizeof(num) < 4 ? 4 : VECTOR * sizeof(num);
 struct __align__(SLOT) slot {
     byte bytes[SLOT];
 };
 
-// The slot of value `load` of step l of a stage, of this thread.
+// This thread's slot for value `load` of step l of a stage.
 template <int loads> FUNCTION slot* slot_of(slot* ring, int stage, int l, int load) {
     return ring + ((stage * BLOCK + l) * loads + load) * THREADS + threadIdx.x;
 }
 
 FUNCTION void fetch(slot* to, const num* from) {
-    if (VECTOR * sizeof(num) < 4)  // so few cannot be copied
+    if (VECTOR * sizeof(num) < 4)  // cp.async copies at least 4 bytes
         *(num*)to = *from;
     else
         fetch_bytes<SLOT>(to, from);
@@ -67,7 +69,7 @@ FUNCTION real real_in(const slot* from) { return *(const real*)from; }
 
 #define IN_PAIRS (VECTOR == 2 && (NUM == BFLOAT16 || NUM == FLOAT16))
 
-// Of numbers side by side, each.
+// Unpack adjacent numbers.
 FUNCTION void numbers_in(const slot* from, real (&x)[VECTOR]) {
 #if IN_PAIRS
     const bits32 both = *(const bits32*)from;
@@ -80,7 +82,7 @@ FUNCTION void numbers_in(const slot* from, real (&x)[VECTOR]) {
 #endif
 }
 
-// Numbers side by side to memory: value(v) each.
+// Store adjacent numbers: value(v) for each v.
 template <typename Value> FUNCTION void put(num* to, const Value& value) {
 #if IN_PAIRS
     bits32 both;
@@ -96,10 +98,10 @@ template <typename Value> FUNCTION void put(num* to, const Value& value) {
 #endif
 }
 
-// Where ξ is 0, so is A, and nothing passes, NaN neither.
+// Where ξ is 0, A is 0 too, and not even NaN passes.
 FUNCTION real times(real A, real s) { return WEIGHTED && A == real(0) ? real(0) : A * s; }
 
-// An affine map s ↦ A s + b of n numbers.
+// Affine map s ↦ A s + b of n numbers.
 template <int n> struct Map {
     real A[n * n], b[n];
 
@@ -124,7 +126,7 @@ template <int n> struct Map {
         for (int i = 0; i < n; ++i) s[i] = t[i];
     }
 
-    // First `before`, then this.
+    // Compose: first `before`, then this map.
     FUNCTION void follow(const Map& before) {
         Map made;
 #pragma unroll
@@ -145,8 +147,8 @@ template <int n> struct Map {
 };
 
 #if SLICES > 1
-#define IN_WARP (UNITS < 32 ? 32 / UNITS : 1)  // slices that a warp has
-#define WARPS (SLICES / IN_WARP)               // that share a column
+#define IN_WARP (UNITS < 32 ? 32 / UNITS : 1)  // slices per warp
+#define WARPS (SLICES / IN_WARP)               // warps per column
 #define BOARD(n) (WARPS * (n) * ((n) + 1) * UNITS)
 
 template <int n> FUNCTION void shift_up(Map<n>& to, const Map<n>& from, int lanes) {
@@ -156,11 +158,12 @@ template <int n> FUNCTION void shift_up(Map<n>& to, const Map<n>& from, int lane
     for (int i = 0; i < n; ++i) to.b[i] = __shfl_up_sync(~0u, from.b[i], lanes);
 }
 
-// From the state before a tile (`carry`) and the map of each slice to the state before this slice (`start`), and after
-// the tile (`carry`). `board`: (WARPS, n · (n + 1), UNITS); two tiles in a row have two.
+// Parallel scan over the slices of a tile: from the state before the tile (`carry`) and the map of each slice, compute the
+// state before this slice (`start`) and after the tile (`carry`). Within a warp maps are combined with shuffles, between
+// warps through `board`, (WARPS, n · (n + 1), UNITS). Consecutive tiles use two boards in turn, so one barrier suffices.
 template <int n> FUNCTION void connect(Map<n> map, real* carry, real* start, real* board, int slice) {
     const int unit = threadIdx.x % UNITS, warp = slice / IN_WARP, within = slice % IN_WARP;
-    Map<n> before;  // of those before this one in its warp
+    Map<n> before;  // composed map of the earlier slices in this warp
 #pragma unroll
     for (int far = 1; far < IN_WARP; far *= 2) {
         shift_up(before, map, far * UNITS);
