@@ -55,7 +55,7 @@ def texts_of(cell: Cell, dtype: torch.dtype, shape: tuple[int, int, int], index:
     found = {kernel_source(text, dtype, (body,)) for body in ("pack", "reduce")}
     for backward, variant in ((False, False), (False, True), (True, False)):
         p = persistent.scan_shape(layout, backward)
-        config = dispatch.configs_to_try(layout, p, index)[0]
+        config = dispatch.order_by_table(layout.assembly, dtype, p, index)[0]
         found.add(
             kernel_source(text, dtype, ("step",))
             if config is None

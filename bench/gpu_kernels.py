@@ -55,7 +55,7 @@ def steps_alone(name: str, B: int, H: int, dtype: torch.dtype) -> None:
         measured = KernelTimer(cell, dtype, B, T, H)
         for backward in (False, True):
             p = persistent.scan_shape(measured.layout, backward)
-            config = dispatch.configs_to_try(measured.layout, p, torch.cuda.current_device())[0]
+            config = dispatch.order_by_table(measured.layout.assembly, dtype, p, torch.cuda.current_device())[0]
             took = measured.microseconds(p, config)
             line += f"  T {T} {'back' if backward else 'forward'} {0.0 if took is None else took:.2f}"
     print(line, flush=True)

@@ -188,10 +188,10 @@ def test_doctor_says_what_the_gpu_can_do(capsys: pytest.CaptureFixture[str], mon
     found = json_of(capsys, "doctor")["cuda"]
     assert found["missing"] == "torch sees no GPU"
     assert {"compiler", "cache"} <= set(found)
-    ways = {"one launch per step": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
+    exchanges = {"one launch per step": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
     described = {
         "name": "NVIDIA A100", "capability": "8.0", "multiprocessors": 108, "shared_kib": 163, "driver": "CUDA 13.0",
-        "compiler": "NVRTC 13.0", "cache": "/tmp/x: 3 kernels", "table": "12 problems, shipped", "ways": ways,
+        "compiler": "NVRTC 13.0", "cache": "/tmp/x: 3 kernels", "table": "12 problems, shipped", "exchanges": exchanges,
     }  # fmt: skip
     monkeypatch.setattr("recur.ops.cuda.report.gpu_report", lambda: described)
     assert json_of(capsys, "doctor")["cuda"] == described

@@ -24,14 +24,14 @@ import torch
 
 from recur.ops.cuda.config import CLUSTER, EXTRA_BARRIER, MISSING_BARRIER, KernelConfig, ScanShape, Select, override
 from tests.cuda.support import on_gpu
-from tests.cuda.test_persistent import WAYS, width
+from tests.cuda.test_persistent import CONFIGS, width
 
 CELLS = ("lstm", torch.float32), ("gru", torch.bfloat16)
 
 
 def select_config(config: str) -> Select:
-    """Return a function that selects the configurations of one of `WAYS`."""
-    exchange, partial, warps, few = WAYS[config]
+    """Return a function that selects the configurations of one of `CONFIGS`."""
+    exchange, partial, warps, few = CONFIGS[config]
 
     def select(problem: ScanShape, found: list[KernelConfig]) -> list[KernelConfig]:
         wanted = exchange, partial * problem.backward, warps, few
@@ -43,7 +43,7 @@ def select_config(config: str) -> Select:
 
 
 def small(checked: int) -> None:
-    for config in WAYS:
+    for config in CONFIGS:
         for name, dtype in CELLS:
             case = on_gpu(name, 21, 4, 5, width(config), dtype=dtype)
             with override(select=select_config(config), delays=checked):
@@ -59,7 +59,7 @@ def small(checked: int) -> None:
 def ordering() -> int:
     """One barrier more gives the same bits, one less does not. Clusters first, which are in question."""
     wrong = 0
-    for config in sorted(WAYS, key=lambda config: WAYS[config][0] != CLUSTER):
+    for config in sorted(CONFIGS, key=lambda config: CONFIGS[config][0] != CLUSTER):
         for name, dtype in CELLS:
             case = on_gpu(name, 40, 60, 8, width(config), dtype=dtype)
             found = {}
@@ -80,11 +80,11 @@ def ordering() -> int:
 def repeated(repetitions: int, seconds: float) -> int:
     """The waits of a kernel are drawn from a number that it is compiled with: 16 of them, each many times."""
     wrong = 0
-    for config in WAYS:
+    for config in CONFIGS:
         select, case = select_config(config), on_gpu("lstm", 40, 60, 8, width(config), dtype=torch.bfloat16)
         with override(select=select):
             true = case.everything(lambda case=case: case.scan(backend="cuda"))
-        end, done = time.perf_counter() + seconds / len(WAYS), 0
+        end, done = time.perf_counter() + seconds / len(CONFIGS), 0
         while done < repetitions and time.perf_counter() < end:
             with override(select=select, delays=1 + done % 16):
                 found = case.everything(lambda case=case: case.scan(backend="cuda"))

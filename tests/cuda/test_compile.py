@@ -114,7 +114,7 @@ def test_a_text_names_all_that_it_is_made_of() -> None:
 @needs_nvrtc
 @pytest.mark.parametrize("directions", [1, 2])
 def test_weights_make_room_for_what_would_spill(directions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A way has W in more registers than the compiler can give it: some go elsewhere."""
+    """A configuration keeps W in more registers than the compiler has: some weights move elsewhere."""
     monkeypatch.setattr(persistent, "uses_tf32", lambda: False)
     cell, H = text_of(make_cell("lstm"), True), 300
     of = Signature(cell, torch.float32, (6, 20, 16), (), 4 * H, H, 4, 0, 0, False, False, 0.0, "")

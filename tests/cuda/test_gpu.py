@@ -122,4 +122,4 @@ def test_steps_that_come_again() -> None:
             for part in (case.x, *case.weights.values()):
                 part.mul_(0.95)
         agrees(case)
-    assert len(graph_cache(0)._graphs) >= 2  # a pass each way
+    assert len(graph_cache(0)._graphs) >= 2  # forward and backward pass

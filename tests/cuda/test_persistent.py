@@ -1,4 +1,4 @@
-"""All steps in one launch, by every way that carries h, against the loop in float64."""
+"""Persistent kernels, with every exchange of h, against the loop in float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = needs_gpu
 RECURRENT = [name for name in NATIVE_CELLS if make_cell(name).recurrent_gates]
 
 
-WAYS = {
+CONFIGS = {
     "cta": (SINGLE_CTA, 0, 8, False),
     "cluster": (CLUSTER, 0, 8, False),
     "grid": (GRID, 0, 8, False),
@@ -30,27 +30,27 @@ WAYS = {
     "partialfew16": (CLUSTER, 1, 16, True),
 }
 """How v travels, whether back it is partial sums, a CTA's warps, and whether a team has fewer rows than products."""
-PLAIN, OTHERS = list(WAYS)[:3], list(WAYS)[3:]
+PLAIN, OTHERS = list(CONFIGS)[:3], list(CONFIGS)[3:]
 WIDTHS = {SINGLE_CTA: 40, CLUSTER: 72, GRID: 300}
 """Units for which there are one CTA, a cluster, and a grid."""
 
 
 def width(config: str) -> int:
-    return WIDTHS[WAYS[config][0]]
+    return WIDTHS[CONFIGS[config][0]]
 
 
-class Taken:
-    """Has one kind of way taken, and remembers which."""
+class ConfigSelector:
+    """Selects one kind of configuration, and records what it selected."""
 
     def __init__(self) -> None:
-        self.exchange, self.partial, self.warps, self.few = WAYS["cta"]
+        self.exchange, self.partial, self.warps, self.few = CONFIGS["cta"]
         self.multicast = 0
         self.change: dict[str, int] = {}
         self.configs: list[KernelConfig] = []
 
     def take(self, which: str) -> None:
-        """One of `WAYS`."""
-        self.exchange, self.partial, self.warps, self.few = WAYS[which]
+        """One of `CONFIGS`."""
+        self.exchange, self.partial, self.warps, self.few = CONFIGS[which]
 
     def __call__(self, p: ScanShape, found: list[KernelConfig]) -> list[KernelConfig | None]:
         wanted = self.exchange, self.partial * p.backward, self.warps, self.few
@@ -65,17 +65,17 @@ class Taken:
 
 
 @pytest.fixture
-def taken() -> Iterator[Taken]:
-    select = Taken()
+def taken() -> Iterator[ConfigSelector]:
+    select = ConfigSelector()
     with override(select=select):
         yield select
-    assert select.configs, "no such way was taken"
+    assert select.configs, "no such configuration was used"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("config", PLAIN)
 @pytest.mark.parametrize("name", RECURRENT)
-def test_every_cell(name: str, config: str, dtype: torch.dtype, taken: Taken) -> None:
+def test_every_cell(name: str, config: str, dtype: torch.dtype, taken: ConfigSelector) -> None:
     taken.take(config)
     agrees(on_gpu(name, 5, 6, 7, width(config), dtype=dtype), trace=dtype == torch.float32)
 
@@ -83,15 +83,15 @@ def test_every_cell(name: str, config: str, dtype: torch.dtype, taken: Taken) ->
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("config", OTHERS)
 @pytest.mark.parametrize("name", ["lstm", "gru", "elman", "peephole"])
-def test_other_ways(name: str, config: str, dtype: torch.dtype, taken: Taken) -> None:
+def test_other_ways(name: str, config: str, dtype: torch.dtype, taken: ConfigSelector) -> None:
     taken.take(config)
     agrees(on_gpu(name, 21, 6, 7, width(config), dtype=dtype), trace=dtype == torch.float32)
 
 
 @pytest.mark.parametrize("which", [which for which in OPTIONS if which != "clip"])
-@pytest.mark.parametrize("config", WAYS)
+@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("name", ["lstm", "gru"])
-def test_options(name: str, config: str, which: str, taken: Taken) -> None:
+def test_options(name: str, config: str, which: str, taken: ConfigSelector) -> None:
     taken.take(config)
     case = on_gpu(name, 21, 9, 5, width(config), dtype=torch.float32)
     agrees(case, **options_of(case)[which])
@@ -108,8 +108,8 @@ def test_odd_sizes(name: str, size: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("kept", [{"in_registers": 1, "in_shared": 1}, {"in_registers": 0, "in_shared": 0}], ids=str)
-@pytest.mark.parametrize("config", WAYS)
-def test_weights_that_do_not_fit(config: str, kept: dict[str, int], taken: Taken) -> None:
+@pytest.mark.parametrize("config", CONFIGS)
+def test_weights_that_do_not_fit(config: str, kept: dict[str, int], taken: ConfigSelector) -> None:
     taken.take(config)
     taken.change = kept
     for dtype in (torch.float32, torch.bfloat16):
@@ -117,7 +117,7 @@ def test_weights_that_do_not_fit(config: str, kept: dict[str, int], taken: Taken
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 4])
-def test_teams_that_take_turns(tiles: int, taken: Taken) -> None:
+def test_teams_that_take_turns(tiles: int, taken: ConfigSelector) -> None:
     taken.take("grid")
     taken.change = {"teams": 2, "tiles": tiles}
     agrees(on_gpu("lstm", 100, 7, 8, 300, dtype=torch.bfloat16), trace=False)
@@ -125,7 +125,7 @@ def test_teams_that_take_turns(tiles: int, taken: Taken) -> None:
 
 @pytest.mark.parametrize("multicast", [1, 2, 4])
 @pytest.mark.parametrize("name", ["lstm", "elman"])
-def test_chunks_of_a_vector(name: str, multicast: int, taken: Taken) -> None:
+def test_chunks_of_a_vector(name: str, multicast: int, taken: ConfigSelector) -> None:
     """Through L2, in more chunks than there are buffers, fetched by one CTA or by several for each other."""
     taken.take("grid")
     taken.multicast = multicast
@@ -134,8 +134,8 @@ def test_chunks_of_a_vector(name: str, multicast: int, taken: Taken) -> None:
         agrees(on_gpu(name, 40, 7, 8, 500, dtype=dtype), trace=False)
 
 
-@pytest.mark.parametrize("config", WAYS)
-def test_long_sequences_at_every_pace(config: str, taken: Taken) -> None:
+@pytest.mark.parametrize("config", CONFIGS)
+def test_long_sequences_at_every_pace(config: str, taken: ConfigSelector) -> None:
     """Bit for bit the same, however long single CTAs wait."""
     taken.take(config)
     case = on_gpu("gru", 40, 600, 8, width(config), dtype=torch.float32)

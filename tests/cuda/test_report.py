@@ -20,7 +20,7 @@ from tests.cuda.support import needs_gpu
 
 
 class Described:
-    """In a layer's place: forward gives ones, back gives twos, plus what the way is off by."""
+    """In a layer's place: forward gives ones, back gives twos, plus the error of the exchange."""
 
     now: Any = None
     wrong: dict[Any, float] = {}
@@ -73,7 +73,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleN
 
 def test_all_that_works(machine: SimpleNamespace) -> None:
     found = report.gpu_report()
-    assert found["ways"] == dict.fromkeys(("one launch per step", "cta", "cluster", "grid"), "works")
+    assert found["exchanges"] == dict.fromkeys(("one launch per step", "cta", "cluster", "grid"), "works")
     assert (found["name"], found["capability"], found["multiprocessors"]) == ("NVIDIA H200", "9.0", 132)
     assert "none for this GPU: kernels are chosen by an estimate; recur doctor --tune" in found["table"]
     assert found["cache"].endswith("cache: 0 kernels")
@@ -87,7 +87,7 @@ def test_what_a_gpu_lacks(machine: SimpleNamespace) -> None:
     machine.missing = "it is too old"
     found = report.gpu_report()
     assert found["missing"] == "it is too old"
-    assert "ways" not in found
+    assert "exchanges" not in found
     assert report.exchange_unsupported_reason(DeviceInfo("one", 12, 0, 170, 101376), CLUSTER) is None
 
 
@@ -145,8 +145,8 @@ def test_versions_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_gpu_of_this_machine(mark: None) -> None:
     found = report.gpu_report()
     clusters = torch.cuda.get_device_properties(0).major >= 9
-    assert found["ways"].pop("cluster") == "works" or not clusters
-    assert set(found["ways"].values()) == {"works"}
+    assert found["exchanges"].pop("cluster") == "works" or not clusters
+    assert set(found["exchanges"].values()) == {"works"}
 
 
 @pytest.mark.parametrize("direction", [pytest.param(direction, marks=needs_gpu) for direction in tuning.DIRECTIONS])

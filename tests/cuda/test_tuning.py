@@ -1,4 +1,4 @@
-"""Tables of measured ways: what is taken for a problem, how they are made, written and read; without a GPU."""
+"""Tuning tables: lookup, measurement, writing and reading, without a GPU."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _changed(read: Any, **fields: Any) -> Any:
 
 
 class Described:
-    """A GPU of which one says how fast each way is; `fast` does not fit forward."""
+    """GPU with given times for each configuration; `fast` does not fit forward."""
 
     device = "NVIDIA H200"
 

@@ -92,7 +92,7 @@ def families(cell: str, dtype: torch.dtype, device: DeviceInfo) -> list[str]:
 
 
 def text(row: Row) -> str | None:
-    """A row's kernels; None where that way does not fit its device."""
+    """Return the source of a row's kernels; None if no such configuration fits its device."""
     cell = text_of(make_cell(row.cell), True)
     if row.family in SINGLE_FILE_FAMILIES:
         return kernel_source(cell, row.dtype, (row.family,))

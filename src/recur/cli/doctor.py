@@ -242,4 +242,4 @@ def _rows_of_cuda(cuda: dict[str, Any]) -> dict[str, str]:
         rows["measured"] = cuda["table"]
     if "missing" in cuda:
         return rows | {"missing": cuda["missing"]}
-    return rows | {f"state by {name}" if " " not in name else name: said for name, said in cuda["ways"].items()}
+    return rows | {f"state by {name}" if " " not in name else name: said for name, said in cuda["exchanges"].items()}

@@ -49,7 +49,7 @@ def _choose_kernel(
     cell: str, dtype: torch.dtype, p: ScanShape, index: int, variant: bool, forced: Overrides
 ) -> ChosenKernel | None:
     found = (
-        _order_by_table(load_assembly(cell), dtype, p, index)
+        order_by_table(load_assembly(cell), dtype, p, index)
         if forced.select is None
         else forced.select(p, list_configs(p, device_info(index)))
     )
@@ -69,12 +69,7 @@ def tuning_key(a: Assembly, dtype: torch.dtype, p: ScanShape) -> TuningKey:
     return TuningKey(a.products, a.gates, p.H, p.directions * p.S, numbers, "backward" if p.backward else "forward")
 
 
-def configs_to_try(layout: ScanLayout, p: ScanShape, index: int) -> list[KernelConfig | None]:
-    """Return the configurations in the order in which they are tried; None is one launch per step."""
-    return _order_by_table(layout.assembly, layout.of.dtype, p, index)
-
-
-def _order_by_table(a: Assembly, dtype: torch.dtype, p: ScanShape, index: int) -> list[KernelConfig | None]:
+def order_by_table(a: Assembly, dtype: torch.dtype, p: ScanShape, index: int) -> list[KernelConfig | None]:
     """Return all configurations, the fastest by the tuning table of the GPU first."""
     here = device_info(index)
     known = tuning.load_table(here.name)

@@ -39,7 +39,7 @@ def gpu_report(index: int = 0) -> dict[str, Any]:
         reason = missing_reason(index)
     if reason is not None:
         return found | {"missing": reason}
-    return found | {"ways": check_exchanges(index)}
+    return found | {"exchanges": check_exchanges(index)}
 
 
 def no_gpu() -> str | None:

@@ -1,4 +1,4 @@
-"""Which ways are there for a problem, on devices that are described."""
+"""Kernel configurations that the heuristics propose, on described devices."""
 
 from __future__ import annotations
 
