@@ -20,7 +20,7 @@ import recur, torch
 from recur.ops.cpu import library
 assert "site-packages" in recur.__file__ or "target" in recur.__file__, recur.__file__
 print("recur", recur.__version__, "of", recur.__file__)
-print("native core:", library.missing() or "there")
+print("native core:", library.missing_reason() or "there")
 net = recur.Recurrent("gru", 8, 16)
 found = net(torch.randn(2, 5, 8), trace=True)
 found.outputs.sum().backward()

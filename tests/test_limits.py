@@ -236,8 +236,8 @@ def test_a_log_of_many_lines_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_log_of_many_values_or_long_lines_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.runs.logs.JSON_VALUES", 100)
-    monkeypatch.setattr("recur.runs.logs.LOG_LINE", 200)
+    monkeypatch.setattr("recur.runs.manifest.JSON_VALUES", 100)
+    monkeypatch.setattr("recur.runs.manifest.LOG_LINE", 200)
     many = b'{"a": [' + b"0," * 40 + b"0]}\n"
     assert len(parse_jsonl(many * 9)) == 2
     assert parse_jsonl(b'{"a": "' + b"x" * 300 + b'"}\n{"b": 1}\nno\n[]\n{"c"') == [{"b": 1}]

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from recur.diagnostics import xray as xray
     from recur.errors import RecurError as RecurError
     from recur.nn import Recurrent as Recurrent
-    from recur.ops import scan as scan
     from recur.ops.bptt import BPTT as BPTT
+    from recur.ops.scan import scan as scan
     from recur.training.sweeps import sweep as sweep
 
 _NAMES = {
