@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import recur
-from recur.data.frames import columns_of, csv_lines, is_data, write_data
+from recur.data.frames import columns_of, csv_lines, is_in_memory, write_data
 from recur.data.series.reading import parse_panel
 from recur.data.text import SPECIALS, read_labelled, read_pairs, read_tagged
 from recur.errors import OptionError, RecurError, TextError
@@ -220,9 +220,9 @@ def test_images_and_trees_and_texts(tmp_path: Path) -> None:
 
 def test_names_are_no_data() -> None:
     for names in (None, "a.txt", Path("a.txt"), ["a.txt", Path("b")], ("a.txt",), []):
-        assert not is_data(names)
+        assert not is_in_memory(names)
     for data in (pd.DataFrame(), [1.0], [("a", "b")], np.zeros(3), {"a": [1]}, pl.Series([1])):
-        assert is_data(data)
+        assert is_in_memory(data)
 
 
 def test_measured_on_data_in_memory() -> None:

@@ -1,4 +1,4 @@
-"""Plain forecasts. Each takes values (T, C) without gaps and origins (N,), and gives the next k of every origin at
+"""BaselineForecast forecasts. Each takes values (T, C) without gaps and origins (N,), and gives the next k of every origin at
 once, (N, k, C), from what comes before the origin alone.
 
 naive            ŷ_{o+j} = y_o
@@ -20,7 +20,7 @@ from recur.data.series.scores import deviations, mase_scales
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
 
-Plain = Callable[[Floats, Ids, int], Floats]
+BaselineForecast = Callable[[Floats, Ids, int], Floats]
 """values (T, C), origins (N,), k → (N, k, C)"""
 
 
@@ -88,25 +88,25 @@ def seasonal_factors(series: Floats, season: int) -> Floats:
     return found
 
 
-LEAST_RIDGE = 1e-12
+MIN_RIDGE = 1e-12
 """Inputs may say the same twice: a constant, an exact recurrence."""
 
-MOST_LAGS = 400
+MAX_LAGS = 400
 
 RIDGES = (0.0, 1e-3, 1e-1)
 """Tried: shares of the inputs' mean square that are added to each."""
 
-INNER = 0.2
+SELECTION_FRACTION = 0.2
 """Of the training part, to choose on."""
 
-MOST_CHECKED = 200
+MAX_SELECTION_ORIGINS = 200
 """Origins to choose on."""
 
-MOST_VALUES = 50_000
+MAX_SELECTION_VALUES = 50_000
 """Values to choose on: of a long horizon fewer origins do."""
 
 
-class Form(NamedTuple):
+class AutoregressionOptions(NamedTuple):
     """One way to fit a linear autoregression."""
 
     lags: int
@@ -117,7 +117,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class Autoregression:
-    form: Form
+    form: AutoregressionOptions
     weights: Floats
     """(C, 1 + lags, k): of 1, and of the last values, the oldest first."""
 
@@ -133,7 +133,7 @@ class Autoregression:
         return found.transpose(1, 2, 0)
 
 
-def fit_autoregression(train: Floats, k: int, form: Form) -> Autoregression:
+def fit_autoregression(train: Floats, k: int, form: AutoregressionOptions) -> Autoregression:
     """Of each series (T, C), without gaps, on its own."""
     least = 2 * form.lags + 2 + (k - 1 if form.direct else 0)
     if len(train) < least:
@@ -150,7 +150,7 @@ def fit_autoregressions(
     """Of several series (T, C), fitted to the first so many values of each, in the form that forecasts the rest best;
     without `fitted` to all, in the form that forecasts the last fifth best from the others. A shorter series takes
     fewer lags; None where it is too short for any."""
-    form = choose_form(series, k, seasons, fitted)
+    form = choose_autoregression(series, k, seasons, fitted)
     found: list[Autoregression | None] = []
     for values, n in zip(series, fitted or map(len, series), strict=True):
         most = (n - 2 - (k - 1 if form.direct else 0)) // 2
@@ -159,14 +159,16 @@ def fit_autoregressions(
     return found
 
 
-def choose_form(series: Sequence[Floats], k: int, seasons: Sequence[int], fitted: Sequence[int] | None = None) -> Form:
+def choose_autoregression(
+    series: Sequence[Floats], k: int, seasons: Sequence[int], fitted: Sequence[int] | None = None
+) -> AutoregressionOptions:
     """By the mean squared error in deviations, of all series together; of a series that is too short for so many lags,
     that of the most it is long enough for."""
-    errors: dict[Form, list[float]] = {}
-    choices = lag_choices(seasons)
+    errors: dict[AutoregressionOptions, list[float]] = {}
+    choices = candidate_lags(seasons)
     for values, n in zip(series, fitted or [_all_but_last(len(values), k) for values in series], strict=True):
         at = origins(n, len(values), k)
-        most = min(MOST_CHECKED, MOST_VALUES // k)
+        most = min(MAX_SELECTION_ORIGINS, MAX_SELECTION_VALUES // k)
         at = at[:: -(-len(at) // max(most, 1))] if len(at) else np.array([n])
         target, scale = windows(values, at, k), deviations(values[:n])
         fitting = [lags for lags in choices if n >= 3 * lags + k + 2]
@@ -180,23 +182,25 @@ def choose_form(series: Sequence[Floats], k: int, seasons: Sequence[int], fitted
 
 
 def _all_but_last(n: int, k: int) -> int:
-    return max(n - max(round(INNER * n), min(k, n // 3)), 1)
+    return max(n - max(round(SELECTION_FRACTION * n), min(k, n // 3)), 1)
 
 
-def lag_choices(seasons: Sequence[int]) -> tuple[int, ...]:
+def candidate_lags(seasons: Sequence[int]) -> tuple[int, ...]:
     """How many lags are worth a try: few, and a little more than one, two or four seasons have."""
-    found = {n * season + 1 for season in seasons for n in (1, 2, 4) if season > 1 and n * season <= MOST_LAGS}
+    found = {n * season + 1 for season in seasons for n in (1, 2, 4) if season > 1 and n * season <= MAX_LAGS}
     return tuple(sorted({1, 2, 4, 8, *(found or {16, 32})}))
 
 
-def _candidates(train: Floats, k: int, choices: Sequence[int]) -> Iterator[tuple[Form, Autoregression]]:
+def _candidates(
+    train: Floats, k: int, choices: Sequence[int]
+) -> Iterator[tuple[AutoregressionOptions, Autoregression]]:
     """All forms of so many lags, which rise; those of fewer are parts of the same sums of products."""
     for relative in (False, True) if choices else ():
         sums = [_moments(y, choices[-1], k, relative) for y in train.T]
         for lags, ridge in itertools.product(choices, RIDGES):
             solved = [_solve(part.of(lags), ridge) for part in sums]
             for direct in (False, True):
-                form = Form(lags, direct, relative, ridge)
+                form = AutoregressionOptions(lags, direct, relative, ridge)
                 weights = [_matrix(fitted, y, form, k) for fitted, y in zip(solved, train.T, strict=True)]
                 yield form, Autoregression(form, np.stack(weights))
 
@@ -248,12 +252,12 @@ def _solve(sums: _Moments, ridge: float) -> Floats:
     targets = (sums.targets - np.outer(mean, sums.targets[0]))[1:]
     squares = inputs.diagonal()
     spread = np.sqrt(np.where(squares > sums.least, squares, np.inf))
-    correlations = inputs / np.outer(spread, spread) + max(ridge, LEAST_RIDGE) * np.eye(len(spread))
+    correlations = inputs / np.outer(spread, spread) + max(ridge, MIN_RIDGE) * np.eye(len(spread))
     weights = np.linalg.solve(correlations, targets / spread[:, None]) / spread[:, None]
     return np.concatenate([(sums.targets[0] / n - mean[1:] @ weights)[None], weights])
 
 
-def _matrix(fitted: Floats, series: Floats, form: Form, k: int) -> Floats:
+def _matrix(fitted: Floats, series: Floats, form: AutoregressionOptions, k: int) -> Floats:
     """(1 + lags, k): what was fitted to a series less its mean, for the series itself."""
     fitted = (fitted if form.direct else fitted[:, :1]).copy()
     if form.relative:  # to values less the last one: that is put back
@@ -273,13 +277,13 @@ def _iterated(phi: Floats, k: int) -> Floats:
     return path[lags:].T
 
 
-HORIZONS = (4, 8, 16, 24)
+WINDOW_HORIZONS = (4, 8, 16, 24)
 """How long windows are."""
 
-SHORTEST = 20
+MIN_WINDOW = 20
 """Values that a window has at least, or a quarter of what a usual series has; before the first, it is repeated."""
 
-MOST_WINDOWS = 1000
+MAX_WINDOWS = 1000
 """Of a series: the last ones."""
 
 RIDGE = 1e-3
@@ -306,19 +310,19 @@ def fit_shared(series: Sequence[Floats], k: int, lags: Sequence[int] = (), log: 
     """To series (T, C) without gaps, positive ones for their logarithms; on windows of so many lags, or of some
     horizons."""
     usual = int(np.median([len(values) for values in series]))
-    lags = lags or sorted({max(min(n * k, usual), 2) for n in HORIZONS})
+    lags = lags or sorted({max(min(n * k, usual), 2) for n in WINDOW_HORIZONS})
     seen = [np.log(values) if log else values for values in series]
-    shortest = max(min(SHORTEST, usual // 4), 2)
+    shortest = max(min(MIN_WINDOW, usual // 4), 2)
     return SharedAutoregression(tuple(_fit(seen, k, n, shortest) for n in lags), log)
 
 
-def logarithms_serve(series: Sequence[Floats], k: int, fitted: Sequence[int]) -> bool:
+def prefers_logarithms(series: Sequence[Floats], k: int, fitted: Sequence[int]) -> bool:
     """Whether, fitted to the first so many values of each series, one of their logarithms forecasts the k that follow
     better: by the mean absolute error in units of MASE. It is asked of one window, for all."""
     if not all(bool((values > 0).all()) for values in series):
         return False
     first = [values[:n] for values, n in zip(series, fitted, strict=True)]
-    lags = [max(min(HORIZONS[1] * k, int(np.median(fitted))), 2)]
+    lags = [max(min(WINDOW_HORIZONS[1] * k, int(np.median(fitted))), 2)]
     plain, logs = (_error(fit_shared(first, k, lags, log), series, k, fitted) for log in (False, True))
     return logs < plain
 
@@ -326,7 +330,7 @@ def logarithms_serve(series: Sequence[Floats], k: int, fitted: Sequence[int]) ->
 def _fit(series: Sequence[Floats], k: int, lags: int, shortest: int) -> Floats:
     products, targets = np.zeros((1 + lags, 1 + lags)), np.zeros((1 + lags, k))
     for z in series:
-        at = np.arange(shortest, len(z) - k + 1)[-MOST_WINDOWS:]
+        at = np.arange(shortest, len(z) - k + 1)[-MAX_WINDOWS:]
         for part in blocks(at, (lags + k) * z.shape[1]):
             past, last, unit = _normalised(z, part, lags)
             moved = unit[:, 0] > 0  # a window that stood still has no unit

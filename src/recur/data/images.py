@@ -34,11 +34,11 @@ from recur.utils.limits import (
 )
 
 __all__ = [
-    "SUFFIXES",
-    "Arrays",
+    "IMAGE_SUFFIXES",
     "Image",
+    "ImageArrays",
     "Pixels",
-    "find_arrays",
+    "find_image_arrays",
     "image_files",
     "is_image_folder",
     "read_image",
@@ -48,11 +48,11 @@ __all__ = [
 ]
 
 
-PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
+SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
 """How the names of a part's arrays end or begin."""
 
 
-class Arrays(NamedTuple):
+class ImageArrays(NamedTuple):
     images: str
     """The name of the array of images."""
     labels: str | None
@@ -65,16 +65,16 @@ class Arrays(NamedTuple):
 def split_name(name: str) -> tuple[str, str]:
     """FILE.npz:test as its file and its part, `train` where none is named."""
     path, colon, part = name.rpartition(":")
-    if colon and path.endswith(".npz") and part in PARTS:
+    if colon and path.endswith(".npz") and part in SPLIT_NAMES:
         return path, part
     return name, "train"
 
 
-def find_arrays(name: str) -> Arrays:
+def find_image_arrays(name: str) -> ImageArrays:
     """What an .npz holds, or one part of it; from the headers of its arrays alone."""
     path, part = split_name(name)
-    shapes = headers(path)
-    parts = tuple(p for p in PARTS if any(part_of(array) == p and len(s[0]) > 2 for array, s in shapes.items()))
+    shapes = read_npz_headers(path)
+    parts = tuple(p for p in SPLIT_NAMES if any(part_of(array) == p and len(s[0]) > 2 for array, s in shapes.items()))
     if parts and part not in parts:
         raise TextError(f"{path} has no part {part}; it has {', '.join(parts)}")
     own = {array: shape for array, shape in shapes.items() if not parts or part_of(array) == part}
@@ -90,18 +90,18 @@ def find_arrays(name: str) -> Arrays:
     labels = [array for array, (s, kind) in own.items() if s in (shape[:1], (shape[0], 1)) and kind in "uibUS"]
     if len(labels) > 1:
         raise TextError(f"{path} has several arrays that could be labels of {images[0]}: {named}")
-    return Arrays(images[0], labels[0] if labels else None, shape, parts)
+    return ImageArrays(images[0], labels[0] if labels else None, shape, parts)
 
 
 def part_of(array: str) -> str | None:
     words = array.lower().replace("-", "_").split("_")
-    return next((part for part, names in PARTS.items() if {words[0], words[-1]} & set(names)), None)
+    return next((part for part, names in SPLIT_NAMES.items() if {words[0], words[-1]} & set(names)), None)
 
 
-def headers(path: str) -> dict[str, tuple[tuple[int, ...], str]]:
+def read_npz_headers(path: str) -> dict[str, tuple[tuple[int, ...], str]]:
     """The shape of every array, and the letter of its kind."""
     found: dict[str, tuple[tuple[int, ...], str]] = {}
-    with reading(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
+    with reading_file(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
         size, entries = os.path.getsize(path), archive.infolist()
         check_count(path, "arrays", len(entries), NPZ_ARRAYS, "save one array of all images or sequences")
         for entry in entries:
@@ -124,8 +124,8 @@ def check_items(path: str, what: str, count: int) -> None:
 
 
 def read_arrays(path: str, *names: str) -> list[np.ndarray[Any, Any]]:
-    """Arrays of an .npz, by name."""
-    with reading(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
+    """ImageArrays of an .npz, by name."""
+    with reading_file(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
         found = []
         for name in names:
             with archive.open(f"{name}.npy") as packed:
@@ -146,7 +146,7 @@ def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype
 
 
 @contextmanager
-def reading(path: Path | str, what: str) -> Iterator[None]:
+def reading_file(path: Path | str, what: str) -> Iterator[None]:
     """Whatever other programs' readers make of a file that is not what its name says, as one of our errors."""
     try:
         yield
@@ -165,7 +165,7 @@ Pixels = np.ndarray[tuple[int, int, int], np.dtype[Any]]
 BRIGHTEST = 1e30
 """Largest value of a pixel."""
 
-SUFFIXES = (".pgm", ".ppm", ".npy", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".pgm", ".ppm", ".npy", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 """Decoders of Pillow that may run."""
 
@@ -177,7 +177,7 @@ COLOUR = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
 
 def read_image(path: Path | str) -> Pixels:
     path = Path(path)
-    with reading(path, "an image"):
+    with reading_file(path, "an image"):
         content = io.BytesIO(read_bounded(path, IMAGE_BYTES))
         if path.suffix.lower() == ".npy":
             read_header(content, len(content.getbuffer()))
@@ -280,12 +280,12 @@ def is_image_folder(folder: Path) -> bool:
 
 def _holds_images(folder: Path) -> bool:
     files = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    return bool(files) and all(path.is_file() and path.suffix.lower() in SUFFIXES for path in files)
+    return bool(files) and all(path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES for path in files)
 
 
 def image_files(folder: Path) -> list[Path]:
     """All images below a folder, in the order of their names."""
-    return [p for p in sorted(folder.rglob("*")) if p.suffix.lower() in SUFFIXES and p.is_file()]
+    return [p for p in sorted(folder.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()]
 
 
 def read_images(names: Sequence[str], labelled: bool = True) -> list[Image]:
@@ -320,13 +320,13 @@ def _read(name: str, labelled: bool) -> Iterable[Image]:
 
 
 def _read_arrays(name: str, labelled: bool) -> list[Image]:
-    (path, _), arrays = split_name(name), find_arrays(name)
+    (path, _), arrays = split_name(name), find_image_arrays(name)
     if labelled and arrays.labels is None:
         raise TextError(
             f"{path} has no labels: no array of {arrays.shape[0]} whole numbers or texts beside {arrays.images}"
         )
     images, *rest = read_arrays(path, arrays.images, *filter(None, [arrays.labels]))
-    with reading(path, "an .npz"):
+    with reading_file(path, "an .npz"):
         labels = rest[0].reshape(-1).astype(str).tolist() if rest else None
     pixels = _colours_last(images, f"{path}: {arrays.images}")
     check_values(pixels, f"{path}: {arrays.images}")

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -17,21 +16,31 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from recur.data.images import PARTS, check_items, headers, part_of, read_arrays, read_header, reading, split_name
+from recur.data.csv_files import read_rows
+from recur.data.images import (
+    SPLIT_NAMES,
+    check_items,
+    part_of,
+    read_arrays,
+    read_header,
+    read_npz_headers,
+    reading_file,
+    split_name,
+)
 from recur.errors import TextError, listed, shown
 from recur.utils.files import open_stream, read_bounded, too_long
 from recur.utils.limits import FREE_LABELS, LABEL_FILE_BYTES, MOST_ITEMS, SIGNAL_BYTES, SIGNAL_CSV_BYTES, check_count
 
 __all__ = [
-    "SUFFIXES",
-    "Look",
+    "SIGNAL_SUFFIXES",
     "Signal",
+    "SignalSummary",
     "Values",
     "as_values",
+    "inspect_signals",
     "is_signals",
     "label_of",
     "labels_of",
-    "look_at",
     "read_signal",
     "read_signals",
 ]
@@ -40,32 +49,32 @@ __all__ = [
 Values = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 """(T, D)"""
 
-SUFFIXES = (".csv", ".npy")
-MOST_FEATURES, BEYOND = 1 << 16, 1e30
+SIGNAL_SUFFIXES = (".csv", ".npy")
+MOST_FEATURES, MAX_ABSOLUTE_VALUE = 1 << 16, 1e30
 """Features of a step, and the absolute value of a number, at most."""
 
 TAGS = ("tag", "label")
 """The names of a column with a label for each step."""
 
 
-class Steps(NamedTuple):
+class SignalSteps(NamedTuple):
     values: Values
     tags: tuple[str, ...] | None
     """A label for each step, where the file has them."""
 
 
-def read_signal(path: Path | str) -> Steps:
+def read_signal(path: Path | str) -> SignalSteps:
     path = Path(path)
-    with reading(path, "a sequence of numbers"):
+    with reading_file(path, "a sequence of numbers"):
         content = read_bounded(path, SIGNAL_CSV_BYTES if path.suffix.lower() == ".csv" else SIGNAL_BYTES)
         if path.suffix.lower() == ".npy":
             stream = io.BytesIO(content)
             read_header(stream, len(content))
             stream.seek(0)
-            return Steps(as_values(np.lib.format.read_array(stream, allow_pickle=False), str(path)), None)
+            return SignalSteps(as_values(np.lib.format.read_array(stream, allow_pickle=False), str(path)), None)
         if path.suffix.lower() == ".csv":
             return parse_steps(content.decode("utf-8-sig"), str(path))
-    raise TextError(f"{path} is no sequence of numbers: a file of one ends in {' or '.join(SUFFIXES)}")
+    raise TextError(f"{path} is no sequence of numbers: a file of one ends in {' or '.join(SIGNAL_SUFFIXES)}")
 
 
 def as_values(array: np.ndarray[Any, Any], where: str) -> Values:
@@ -75,12 +84,12 @@ def as_values(array: np.ndarray[Any, Any], where: str) -> Values:
     found = array[:, None] if array.ndim == 1 else array
     if found.ndim != 2 or 0 in found.shape or found.shape[1] > MOST_FEATURES:
         raise TextError(f"{where} is no sequence of numbers: (steps, features) or (steps,), got {array.shape}")
-    if found.dtype.kind == "f" and not (np.abs(found) < BEYOND).all():
-        raise TextError(f"{where} has values that are not finite, or beyond {BEYOND:g}")
+    if found.dtype.kind == "f" and not (np.abs(found) < MAX_ABSOLUTE_VALUE).all():
+        raise TextError(f"{where} has values that are not finite, or beyond {MAX_ABSOLUTE_VALUE:g}")
     return np.ascontiguousarray(found, np.float32)
 
 
-def parse_steps(text: str, name: str) -> Steps:
+def parse_steps(text: str, name: str) -> SignalSteps:
     rows, lines = _rows(text, name)
     header = [cell.lower() for cell in rows[0]] if not any(map(_is_number, rows[0])) else None
     if header is not None:
@@ -106,23 +115,15 @@ def parse_steps(text: str, name: str) -> Steps:
     tags = None if tag is None else tuple(row[tag] for row in rows)
     if tags is not None and not all(tags):
         raise TextError(f"{name}:{lines[tags.index('')]}: the step has no label, and others have one")
-    return Steps(as_values(values, name), tags)
+    return SignalSteps(as_values(values, name), tags)
 
 
 def _rows(text: str, name: str) -> tuple[list[list[str]], list[int]]:
-    """The cells of every line that has some, and the numbers of those lines."""
-    reader = csv.reader(io.StringIO(text), strict=True)
-    rows, lines = [], []
-    try:
-        for row in reader:
-            if any(cells := [cell.strip() for cell in row]):
-                rows.append(cells)
-                lines.append(reader.line_num)
-    except csv.Error as error:
-        raise TextError(f"{name}:{reader.line_num} is not a CSV: {error}") from None
-    if not rows:
+    """Return the cells of every non-empty row, and the line numbers of these rows."""
+    found = [row for row in read_rows(io.StringIO(text), name) if any(row.cells)]
+    if not found:
         raise TextError(f"{name} is empty: a sequence has a step at least")
-    return rows, lines
+    return [row.cells for row in found], [row.line for row in found]
 
 
 def _is_number(cell: str) -> bool:
@@ -137,11 +138,11 @@ LABELS = ("y", "label", "labels", "target", "targets", "tag", "tags")
 LENGTHS = ("lengths", "x_lengths")
 LABEL_LENGTHS = tuple(f"{name}_lengths" for name in LABELS)
 
-Target = str | tuple[str, ...] | None
+SignalTarget = str | tuple[str, ...] | None
 """A label as it is written; or several that stand apart; or none."""
 
 
-class Arrays(NamedTuple):
+class SignalArrays(NamedTuple):
     """The names of a file's arrays, or of one part's, and what their headers say."""
 
     x: str
@@ -159,11 +160,11 @@ class Arrays(NamedTuple):
     """The parts that the file has, none if it is whole."""
 
 
-def find_arrays(name: str) -> Arrays:
+def find_signal_arrays(name: str) -> SignalArrays:
     """What an .npz of sequences holds, or one part of it; from the headers of its arrays alone."""
     path, part = split_name(name)
-    shapes = headers(path)
-    parts = tuple(p for p in PARTS if any(part_of(array) == p for array in shapes))
+    shapes = read_npz_headers(path)
+    parts = tuple(p for p in SPLIT_NAMES if any(part_of(array) == p for array in shapes))
     if parts and part not in parts:
         raise TextError(f"{path} has no part {part}; it has {', '.join(parts)}")
     own = {_role(array): array for array in shapes if not parts or part_of(array) == part}
@@ -194,13 +195,13 @@ def find_arrays(name: str) -> Arrays:
     if y is not None:
         most = FREE_LABELS + 4 * os.path.getsize(path)
         check_count(path, "labels", math.prod(shapes[y][0]), most, "take fewer, or save it without compression")
-    return Arrays(x, lengths, y, y_lengths, shape, kind, () if y is None else shapes[y][0], count, parts)
+    return SignalArrays(x, lengths, y, y_lengths, shape, kind, () if y is None else shapes[y][0], count, parts)
 
 
 def _role(array: str) -> str:
     """The name without its part."""
     words = array.lower().replace("-", "_").split("_")
-    parts = {word for words_of_part in PARTS.values() for word in words_of_part}
+    parts = {word for words_of_part in SPLIT_NAMES.values() for word in words_of_part}
     if len(words) > 1 and words[0] in parts:
         words = words[1:]
     elif len(words) > 1 and words[-1] in parts:
@@ -208,10 +209,10 @@ def _role(array: str) -> str:
     return "_".join(words)
 
 
-def read_sequences(name: str) -> tuple[list[Values], list[Target]]:
+def read_sequences(name: str) -> tuple[list[Values], list[SignalTarget]]:
     """All sequences of an .npz, (T, D) each, and what stands beside them."""
     path, _ = split_name(name)
-    found = find_arrays(name)
+    found = find_signal_arrays(name)
     names = [array for array in (found.x, found.lengths, found.y, found.y_lengths) if array is not None]
     arrays = dict(zip(names, read_arrays(path, *names), strict=True))
     x = _numbers(arrays[found.x], f"{path}: {found.x}")
@@ -224,8 +225,8 @@ def read_sequences(name: str) -> tuple[list[Values], list[Target]]:
 
 
 def _numbers(x: np.ndarray[Any, Any], where: str) -> np.ndarray[Any, Any]:
-    if x.dtype.kind == "f" and not (np.abs(x) < BEYOND).all():
-        raise TextError(f"{where} has values that are not finite, or beyond {BEYOND:g}")
+    if x.dtype.kind == "f" and not (np.abs(x) < MAX_ABSOLUTE_VALUE).all():
+        raise TextError(f"{where} has values that are not finite, or beyond {MAX_ABSOLUTE_VALUE:g}")
     return x
 
 
@@ -251,11 +252,13 @@ def _cut(x: np.ndarray[Any, Any], lengths: list[int] | None, count: int, where: 
     raise TextError(f"{where} is {x.shape}, and {count} lengths up to {max(lengths)} with a sum of {sum(lengths)}")
 
 
-def _targets(found: Arrays, arrays: dict[str, np.ndarray[Any, Any]], steps: list[int], path: str) -> list[Target]:
+def _targets(
+    found: SignalArrays, arrays: dict[str, np.ndarray[Any, Any]], steps: list[int], path: str
+) -> list[SignalTarget]:
     if found.y is None:
         return [None] * found.sequences
     y, where = arrays[found.y], f"{path}: {found.y}"
-    with reading(path, "an .npz"):
+    with reading_file(path, "an .npz"):
         text = y.astype(str)
     if found.y_lengths is not None:
         own = _lengths(arrays[found.y_lengths], path, found.y_lengths)
@@ -270,7 +273,7 @@ LABEL_FILES = ("labels.csv", "labels.tsv")
 
 class Signal(NamedTuple):
     values: Values
-    target: Target
+    target: SignalTarget
     """A label as it is written, which may be several symbols between spaces; or several that stand apart; or none."""
     where: str
 
@@ -289,7 +292,7 @@ def read_signals(names: Sequence[str], labelled: bool = True) -> list[Signal]:
     labels."""
     found = [signal for name in names for signal in _read(str(name), labelled)]
     if not found:
-        raise TextError(f"{', '.join(names)} holds no sequence of numbers: no {' or '.join(SUFFIXES)}")
+        raise TextError(f"{', '.join(names)} holds no sequence of numbers: no {' or '.join(SIGNAL_SUFFIXES)}")
     width = found[0].values.shape[1]
     for signal in found:
         if signal.values.shape[1] != width:
@@ -350,11 +353,11 @@ def class_folders(folder: Path) -> list[Path]:
 def plain_files(folder: Path) -> list[Path]:
     """The files of a folder that holds nothing but sequences."""
     files = _visible(folder)
-    return files if all(path.suffix.lower() in SUFFIXES and path.is_file() for path in files) else []
+    return files if all(path.suffix.lower() in SIGNAL_SUFFIXES and path.is_file() for path in files) else []
 
 
 def _visible(folder: Path) -> list[Path]:
-    with reading(folder, "a folder"):
+    with reading_file(folder, "a folder"):
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
@@ -372,7 +375,7 @@ def _by_list(folder: Path, labels: Path) -> list[Signal]:
 
 def find_file(folder: Path, name: str) -> Path:
     """A sequence of a folder by its name, with or without its ending; nothing outside of it."""
-    for end in ("", *SUFFIXES):
+    for end in ("", *SIGNAL_SUFFIXES):
         path = folder / f"{name}{end}"
         if not too_long(f"{name}{end}") and path.is_file() and folder.resolve() in path.resolve().parents:
             return path
@@ -382,28 +385,27 @@ def find_file(folder: Path, name: str) -> Path:
 def read_list(path: Path) -> list[tuple[int, tuple[str, str]]]:
     """`file, label` of every line, with the line's number; a first line `file, …` names the columns."""
     found: list[tuple[int, tuple[str, str]]] = []
-    with reading(path, "a list of labels"):
+    with reading_file(path, "a list of labels"):
         text = read_bounded(path, LABEL_FILE_BYTES).decode("utf-8-sig")
-        reader = csv.reader(io.StringIO(text), delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
-        for row in reader:
-            cells = [cell.strip() for cell in row]
+        delimiter = "\t" if path.suffix == ".tsv" else ","
+        for line, cells in read_rows(io.StringIO(text), str(path), delimiter=delimiter):
             if not any(cells) or (not found and cells[0].lower() in ("file", "name", "path")):
                 continue
             if len(cells) != 2 or not all(cells) or "\0" in cells[0] or too_long(cells[0]):
                 between = "a tab" if path.suffix == ".tsv" else "a comma"
-                raise TextError(f"{path}:{reader.line_num}: a line is a file and its label with {between} between")
-            found.append((reader.line_num, (cells[0], cells[1])))
+                raise TextError(f"{path}:{line}: a line is a file and its label with {between} between")
+            found.append((line, (cells[0], cells[1])))
             check_count(str(path), "sequences", len(found), MOST_ITEMS, "split the list")
     if not found:
         raise TextError(f"{path} is empty: a line is a file and its label")
     return found
 
 
-LOOK = 50
+MAX_INSPECTED_FILES = 50
 """Files of a class whose headers are looked at."""
 
 
-class Look(NamedTuple):
+class SignalSummary(NamedTuple):
     labels: Literal["class", "steps", "sequences", "none"]
     """One for each sequence, one for each step, sequences of their own, or none."""
     sure: bool
@@ -412,23 +414,23 @@ class Look(NamedTuple):
     """What it looks like, in words."""
 
 
-def look_at(name: str) -> Look | None:
+def inspect_signals(name: str) -> SignalSummary | None:
     """None for what is no sequences of numbers, or images without doubt."""
     path = Path(split_name(name)[0])
     if path.suffix.lower() == ".npz":
-        return _look_at_arrays(name)
+        return _inspect_arrays(name)
     if too_long(name) or not path.is_dir():
         return None
     if labels := label_file(path):
-        return _look_at_list(path, labels)
+        return _inspect_list(path, labels)
     if classes := class_folders(path):
-        return _look_at_classes(classes)
+        return _inspect_classes(classes)
     if files := plain_files(path):
-        return _look_at_files(files)
+        return _inspect_files(files)
     return None
 
 
-def _look_at_list(folder: Path, labels: Path) -> Look | None:
+def _inspect_list(folder: Path, labels: Path) -> SignalSummary | None:
     try:
         rows = read_list(labels)
         find_file(folder, rows[0][1][0])
@@ -437,53 +439,55 @@ def _look_at_list(folder: Path, labels: Path) -> Look | None:
     written = [label for _, (_, label) in rows]
     why = f"{len(rows):,} sequences of numbers with labels in {labels.name}"
     if not any(len(label.split()) > 1 for label in written):
-        return Look("class", True, why)
-    return Look("sequences", len(set(written)) > len(written) / 2, f"{why}, several symbols each")
+        return SignalSummary("class", True, why)
+    return SignalSummary("sequences", len(set(written)) > len(written) / 2, f"{why}, several symbols each")
 
 
-def _look_at_arrays(name: str) -> Look | None:
+def _inspect_arrays(name: str) -> SignalSummary | None:
     try:
-        found = find_arrays(name)
+        found = find_signal_arrays(name)
     except TextError:  # images may be laid out otherwise; what is neither is refused by who reads images
         return None
     rows = f"{found.sequences:,} sequences of numbers (array {found.x}, labels {found.y})"
     if found.y is None:
-        return Look("none", False, rows) if found.lengths is not None else None
+        return SignalSummary("none", False, rows) if found.lengths is not None else None
     if found.y_lengths is not None:
-        return Look("sequences", True, rows)
+        return SignalSummary("sequences", True, rows)
     if found.y_shape not in ((found.sequences,), (found.sequences, 1)):
-        return Look("steps", True, rows)
+        return SignalSummary("steps", True, rows)
     if found.lengths is not None or len(found.shape) == 2:
-        return Look("class", True, rows)
-    return None if _like_images(found) else Look("class", False, f"{rows} of {found.shape[1]} × {found.shape[2]}")
+        return SignalSummary("class", True, rows)
+    return (
+        None if _like_images(found) else SignalSummary("class", False, f"{rows} of {found.shape[1]} × {found.shape[2]}")
+    )
 
 
-def _like_images(found: Arrays) -> bool:
+def _like_images(found: SignalArrays) -> bool:
     _, R, C = found.shape
     return found.kind != "f" or R == C
 
 
-def _look_at_classes(classes: list[Path]) -> Look | None:
+def _inspect_classes(classes: list[Path]) -> SignalSummary | None:
     why = "a folder of sequences of numbers for each class"
-    files = [file for folder in classes for file in plain_files(folder)[:LOOK]]
+    files = [file for folder in classes for file in plain_files(folder)[:MAX_INSPECTED_FILES]]
     arrays = [file for file in files if file.suffix.lower() == ".npy"]
     if len(arrays) < len(files):
-        return Look("class", True, why)
+        return SignalSummary("class", True, why)
     shapes, kinds = zip(*map(_header, arrays), strict=True)
     axes = {len(shape) for shape in shapes}
     if axes == {1} or (axes == {2} and len({shape[0] for shape in shapes}) > 1 == len({s[1] for s in shapes})):
-        return Look("class", True, why)
+        return SignalSummary("class", True, why)
     square = all(len(shape) == 2 and shape[0] == shape[1] for shape in shapes)
-    return None if axes != {2} or square or "f" not in kinds else Look("class", False, why)
+    return None if axes != {2} or square or "f" not in kinds else SignalSummary("class", False, why)
 
 
 def _header(path: Path) -> tuple[tuple[int, ...], str]:
-    with reading(path, "an array"), open_stream(path) as stream:
+    with reading_file(path, "an array"), open_stream(path) as stream:
         shape, dtype = read_header(stream, path.stat().st_size)
     return shape, dtype.kind
 
 
-def _look_at_files(files: list[Path]) -> Look | None:
+def _inspect_files(files: list[Path]) -> SignalSummary | None:
     """Files that have a label for each step themselves; others are texts, or something else."""
     try:
         tags = read_signal(files[0]).tags
@@ -491,4 +495,4 @@ def _look_at_files(files: list[Path]) -> Look | None:
         return None
     if tags is None:
         return None
-    return Look("steps", True, f"{len(files):,} sequences of numbers with a label for each step")
+    return SignalSummary("steps", True, f"{len(files):,} sequences of numbers with a label for each step")

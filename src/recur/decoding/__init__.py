@@ -6,30 +6,30 @@ ctc           labels from a network that gives a distribution over labels at eve
 """
 
 from recur.decoding.beam_search import (
-    Ensemble,
-    Writer,
-    Written,
-    beam,
+    DecodedSequence,
+    DecoderEnsemble,
+    StepDecoder,
+    beam_continuations,
     beam_search,
-    greedy,
+    greedy_decode,
     likelihood,
     likelihoods,
-    sample,
+    sample_decode,
 )
-from recur.decoding.sampling import Choice, encode_prompt, generate, read
+from recur.decoding.sampling import SamplingOptions, encode_prompt, generate, read_prompt
 
 __all__ = [
-    "Choice",
-    "Ensemble",
-    "Writer",
-    "Written",
-    "beam",
+    "DecodedSequence",
+    "DecoderEnsemble",
+    "SamplingOptions",
+    "StepDecoder",
+    "beam_continuations",
     "beam_search",
     "encode_prompt",
     "generate",
-    "greedy",
+    "greedy_decode",
     "likelihood",
     "likelihoods",
-    "read",
-    "sample",
+    "read_prompt",
+    "sample_decode",
 ]

@@ -10,18 +10,18 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from recur.data.text import BOS, EOS, PAD
-from recur.decoding.sampling import NEVER_WRITTEN, Choice, make_generator, read
+from recur.decoding.sampling import FORBIDDEN_TOKENS, SamplingOptions, make_generator, read_prompt
 from recur.errors import OptionError
 from recur.models import LanguageModel, State
-from recur.models.stack import each_part
+from recur.models.stack import map_state
 from recur.options import Count, Natural, NonNegative, checked
 
-Carried = TypeVar("Carried")
+DecoderStateT = TypeVar("DecoderStateT")
 """What hypotheses carry from step to step; only their writer looks inside."""
 
 
-class Writer(Protocol[Carried]):
-    """About to write for each row of a batch: `recur.models.DecoderWriter`, or several of them as one."""
+class StepDecoder(Protocol[DecoderStateT]):
+    """About to write for each row of a batch: `recur.models.BatchDecoder`, or several of them as one."""
 
     @property
     def rows(self) -> int: ...
@@ -40,21 +40,21 @@ class Writer(Protocol[Carried]):
     def lengths(self) -> Tensor | None:
         """log P(τ), (B, longest + 1), where lengths are settled before writing."""
 
-    def begin(self, k: int, left: Tensor | None = None) -> Carried:
+    def begin(self, k: int, left: Tensor | None = None) -> DecoderStateT:
         """What k hypotheses for each row start with; `left` (B · k,) are their lengths."""
 
-    def step(self, tokens: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
+    def step(self, tokens: Tensor, carried: DecoderStateT) -> tuple[Tensor, DecoderStateT]:
         """Tokens (B · k,) just written; log-probabilities (B · k, K) of what comes next, where <eos> is the end."""
 
-    def pick(self, carried: Carried, index: Tensor) -> Carried:
+    def pick(self, carried: DecoderStateT, index: Tensor) -> DecoderStateT:
         """The hypotheses of these numbers (B · k,), in this order."""
 
-    def attended(self, carried: Carried) -> Tensor | None:
+    def attended(self, carried: DecoderStateT) -> Tensor | None:
         """(B · k, S): the weights with which attention looked at each place of the source in all steps until now, 1
         where a row has no such place; None without attention."""
 
 
-class Written(NamedTuple):
+class DecodedSequence(NamedTuple):
     """One sequence."""
 
     ids: list[int]
@@ -64,10 +64,10 @@ class Written(NamedTuple):
     """Whether it was cut at the longest length, before it had ended."""
 
 
-class Ensemble(Generic[Carried]):
+class DecoderEnsemble(Generic[DecoderStateT]):
     """Several writers as one: the mean of their probabilities at every step."""
 
-    def __init__(self, writers: Sequence[Writer[Carried]]) -> None:
+    def __init__(self, writers: Sequence[StepDecoder[DecoderStateT]]) -> None:
         self.writers = writers
         first = writers[0]
         self.rows, self.K, self.device = first.rows, first.K, first.device
@@ -79,17 +79,17 @@ class Ensemble(Generic[Carried]):
         tables = [table for writer in self.writers if (table := writer.lengths()) is not None]
         return _mean([table[:, : self.longest + 1] for table in tables]) if tables else None
 
-    def begin(self, k: int, left: Tensor | None = None) -> list[Carried]:
+    def begin(self, k: int, left: Tensor | None = None) -> list[DecoderStateT]:
         return [writer.begin(k, left) for writer in self.writers]
 
-    def step(self, tokens: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
+    def step(self, tokens: Tensor, carried: list[DecoderStateT]) -> tuple[Tensor, list[DecoderStateT]]:
         steps = [writer.step(tokens, own) for writer, own in zip(self.writers, carried, strict=True)]
         return _mean([logp for logp, _ in steps]), [own for _, own in steps]
 
-    def pick(self, carried: list[Carried], index: Tensor) -> list[Carried]:
+    def pick(self, carried: list[DecoderStateT], index: Tensor) -> list[DecoderStateT]:
         return [writer.pick(own, index) for writer, own in zip(self.writers, carried, strict=True)]
 
-    def attended(self, carried: list[Carried]) -> Tensor | None:
+    def attended(self, carried: list[DecoderStateT]) -> Tensor | None:
         """The mean of those that have attention."""
         found = [writer.attended(own) for writer, own in zip(self.writers, carried, strict=True)]
         there = [one for one in found if one is not None]
@@ -101,19 +101,23 @@ def _mean(tables: list[Tensor]) -> Tensor:
     return torch.stack(tables).exp().mean(0).log()
 
 
-def greedy(writer: Writer[Carried]) -> list[Written]:
+def greedy_decode(writer: StepDecoder[DecoderStateT]) -> list[DecodedSequence]:
     """The likeliest symbol at every step, for each row."""
-    return [row[0] for row in _write(writer, 1, lambda logp: logp.argmax(-1))]
+    return [row[0] for row in _decode(writer, 1, lambda logp: logp.argmax(-1))]
 
 
-def sample(writer: Writer[Carried], choice: Choice, samples: int = 1, seed: int | None = None) -> list[list[Written]]:
+def sample_decode(
+    writer: StepDecoder[DecoderStateT], choice: SamplingOptions, samples: int = 1, seed: int | None = None
+) -> list[list[DecodedSequence]]:
     """So many drawn sequences for each row."""
     samples, generator = checked("samples", samples, Count), make_generator(seed)
-    return _write(writer, samples, lambda logp: choice.draw(logp, generator).to(logp.device))
+    return _decode(writer, samples, lambda logp: choice.draw(logp, generator).to(logp.device))
 
 
 @torch.no_grad()
-def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) -> list[list[Written]]:
+def _decode(
+    writer: StepDecoder[DecoderStateT], k: int, choose: Callable[[Tensor], Tensor]
+) -> list[list[DecodedSequence]]:
     N = writer.rows * k
     scores = torch.zeros(N, dtype=torch.float64, device=writer.device)
     left, lengths = None, writer.lengths()
@@ -127,7 +131,7 @@ def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) 
     written = []
     for t in range(writer.longest + 1):
         logp, carried = writer.step(tokens, carried)
-        logp[:, list(NEVER_WRITTEN)] = -torch.inf
+        logp[:, list(FORBIDDEN_TOKENS)] = -torch.inf
         tokens = choose(logp)
         ended = tokens == EOS
         counted = alive & ended if t == writer.longest else alive  # the last step can only end what is written
@@ -138,7 +142,7 @@ def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) 
             break
     rows = torch.stack(written, dim=1)[:, : writer.longest].tolist()
     made = [
-        Written(_without_padding(ids), score, cut)
+        DecodedSequence(_without_padding(ids), score, cut)
         for ids, score, cut in zip(rows, scores.tolist(), alive.tolist(), strict=True)
     ]
     return [made[at : at + k] for at in range(0, N, k)]
@@ -146,15 +150,15 @@ def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) 
 
 @torch.no_grad()
 def beam_search(
-    writer: Writer[Carried],
+    writer: StepDecoder[DecoderStateT],
     width: int,
     nbest: int = 1,
     penalty: float = 0.0,
     coverage: float = 0.0,
     *,
     end: int = EOS,
-    never: Sequence[int] = NEVER_WRITTEN,
-) -> list[list[Written]]:
+    never: Sequence[int] = FORBIDDEN_TOKENS,
+) -> list[list[DecodedSequence]]:
     """The `nbest` best sequences that a beam of this width finds for each row, best first.
 
     Sequences are ranked by log P / ((5 + |y|) / 6)^penalty + coverage · Σ_s log min(Σ_t a_ts, 1) (Wu et al. 2016), |y|
@@ -178,7 +182,7 @@ def beam_search(
     for t in range(1, longest + 2):  # the last step can only end what is written
         logp, carried = writer.step(tokens, carried)
         logp[:, list(never)] = -torch.inf
-        left_out = coverage * _left_out(writer, carried).view(B, k) if coverage else 0.0
+        left_out = coverage * _coverage_penalty(writer, carried).view(B, k) if coverage else 0.0
         finished.add(history, scores + logp[:, end].double().view(B, k), left_out)
         if t > longest:
             break
@@ -193,7 +197,7 @@ def beam_search(
     found = finished.best(nbest)
     for row, cut, score in zip(found, history[:, 0].tolist(), scores[:, 0].tolist(), strict=True):
         if not row:  # nothing ended: the best there is, cut
-            row.append(Written(cut, score, True))
+            row.append(DecodedSequence(cut, score, True))
     return found
 
 
@@ -222,10 +226,14 @@ class _Finished:
         nothing of its source left out."""
         return bool((self.rank[:, nbest - 1] >= logp / self._excused(self.longest + 1)).all())
 
-    def best(self, nbest: int) -> list[list[Written]]:
+    def best(self, nbest: int) -> list[list[DecodedSequence]]:
         rows = zip(self.ids[:, :nbest].tolist(), self.logp[:, :nbest].tolist(), strict=True)
         return [
-            [Written(_without_padding(ids), logp, False) for ids, logp in zip(*row, strict=True) if logp > -torch.inf]
+            [
+                DecodedSequence(_without_padding(ids), logp, False)
+                for ids, logp in zip(*row, strict=True)
+                if logp > -torch.inf
+            ]
             for row in rows
         ]
 
@@ -234,7 +242,7 @@ class _Finished:
         return float(((5 + t) / 6) ** self.penalty)
 
 
-def _left_out(writer: Writer[Carried], carried: Carried) -> Tensor:
+def _coverage_penalty(writer: StepDecoder[DecoderStateT], carried: DecoderStateT) -> Tensor:
     """(B · k,): Σ_s log min(Σ_t a_ts, 1), 0 where all of the source was looked at."""
     attended = writer.attended(carried)
     if attended is None:
@@ -242,7 +250,7 @@ def _left_out(writer: Writer[Carried], carried: Carried) -> Tensor:
     return attended.double().clamp(torch.finfo(attended.dtype).tiny, 1.0).log().sum(1)
 
 
-def _start(writer: Writer[Carried], k: int) -> tuple[Tensor, Tensor | None]:
+def _start(writer: StepDecoder[DecoderStateT], k: int) -> tuple[Tensor, Tensor | None]:
     """Scores (B, k) of the hypotheses to start with, and their lengths (B · k,), where those are settled first."""
     scores = torch.full((writer.rows, k), -torch.inf, dtype=torch.float64, device=writer.device)
     lengths = writer.lengths()
@@ -258,13 +266,13 @@ def _without_padding(ids: list[int]) -> list[int]:
     return [k for k in ids if k != PAD]
 
 
-def likelihood(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Tensor:
+def likelihood(writer: StepDecoder[DecoderStateT], targets: Tensor, lengths: Tensor) -> Tensor:
     """log P of one sequence for each row, (B,): targets (B, T), of which lengths (B,) count; the end included."""
     return likelihoods(writer, targets, lengths).sum(1)
 
 
 @torch.no_grad()
-def likelihoods(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Tensor:
+def likelihoods(writer: StepDecoder[DecoderStateT], targets: Tensor, lengths: Tensor) -> Tensor:
     """The same step by step, (B, T + 1): log P of each symbol given those before it, and behind the last one of the
     end; where lengths are settled before writing, of the length."""
     steps = torch.zeros(writer.rows, targets.shape[1] + 1, dtype=torch.float64, device=writer.device)
@@ -281,16 +289,16 @@ def likelihoods(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Te
     return steps
 
 
-END = PAD
+CONTINUATION_END = PAD
 """What ends a continuation. To a language model <eos> is a token as any other: it ends a line, and the text goes on.
 <pad> is never written, so that its place is free."""
 
 
-def beam(model: LanguageModel, lead: list[int], length: int, width: int) -> list[tuple[list[int], float]]:
+def beam_continuations(model: LanguageModel, lead: list[int], length: int, width: int) -> list[tuple[list[int], float]]:
     """The likeliest continuations that a beam of this width finds, best first, each with its log-probability."""
     length = checked("length", length, Natural)
     model.eval()
-    (found,) = beam_search(Continuation(model, lead, length), width, nbest=width, end=END, never=())
+    (found,) = beam_search(ContinuationDecoder(model, lead, length), width, nbest=width, end=CONTINUATION_END, never=())
     return [(written.ids, written.score) for written in found]
 
 
@@ -302,14 +310,14 @@ class LanguageModelBeams(NamedTuple):
     """How many tokens were written, the same for all hypotheses."""
 
 
-class Continuation:
+class ContinuationDecoder:
     """A language model about to write exactly `length` tokens behind a lead: the end is impossible before, and certain
     there."""
 
     def __init__(self, model: LanguageModel, lead: list[int], length: int) -> None:
         self.model, self.longest = model, length
         self.rows, self.K, self.device = 1, model.K, model.device
-        self.logits, self.state = read(model, lead)
+        self.logits, self.state = read_prompt(model, lead)
 
     def lengths(self) -> None:
         return None
@@ -322,15 +330,15 @@ class Continuation:
         logits, state, written = carried
         if written == self.longest:
             logp = torch.full((len(tokens), self.K), -torch.inf, dtype=torch.float64, device=self.device)
-            logp[:, END] = 0.0
+            logp[:, CONTINUATION_END] = 0.0
             return logp, carried
         if written:  # the first token follows the lead, which was read at once
             logits, state = self.model.step(tokens, state)
-        logits[:, list(NEVER_WRITTEN)] = -torch.inf
+        logits[:, list(FORBIDDEN_TOKENS)] = -torch.inf
         return logits.double().log_softmax(-1), LanguageModelBeams(logits, state, written + 1)
 
     def pick(self, carried: LanguageModelBeams, index: Tensor) -> LanguageModelBeams:
-        state = each_part(carried.state, lambda part: part[index])
+        state = map_state(carried.state, lambda part: part[index])
         return LanguageModelBeams(carried.logits[index], state, carried.written)
 
     def attended(self, carried: LanguageModelBeams) -> None:

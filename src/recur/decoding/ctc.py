@@ -25,9 +25,9 @@ import numpy as np
 from recur.data.text.stream import Floats
 from recur.options import Count, checked
 
-NEVER = -np.inf
+LOG_ZERO = -np.inf
 
-Language = Callable[[tuple[int, ...]], Floats]
+LabelLanguageModel = Callable[[tuple[int, ...]], Floats]
 """A model of label sequences: log P (K,) of what comes behind a prefix, that of its end in the blank's place."""
 
 
@@ -37,22 +37,22 @@ class Labelling(NamedTuple):
     """Of the paths that were followed."""
 
 
-def merged(path: list[int], blank: int) -> tuple[int, ...]:
+def collapse_path(path: list[int], blank: int) -> tuple[int, ...]:
     """The labels that a path stands for."""
     return tuple(k for k, before in zip(path, [blank, *path], strict=False) if k not in (blank, before))
 
 
 def best_path(logp: Floats, blank: int) -> Labelling:
     """The labels of the likeliest path through log-probabilities (T, K)."""
-    return Labelling(merged(logp.argmax(1).tolist(), blank), float(logp.max(1).sum()))
+    return Labelling(collapse_path(logp.argmax(1).tolist(), blank), float(logp.max(1).sum()))
 
 
-def prefix_beam(
+def prefix_beam_search(
     logp: Floats,
     blank: int,
     width: int,
     *,
-    language: Language | None = None,
+    language: LabelLanguageModel | None = None,
     weight: float = 1.0,
     bonus: float = 0.0,
 ) -> list[Labelling]:
@@ -60,7 +60,7 @@ def prefix_beam(
     width = checked("beam", width, Count)
     K = logp.shape[1]
     prefixes: list[tuple[int, ...]] = [()]
-    ends_blank, ends_label = np.zeros(1), np.full(1, NEVER)
+    ends_blank, ends_label = np.zeros(1), np.full(1, LOG_ZERO)
     extra = np.zeros(1)
     """What the language model and the bonus add to a prefix."""
     known: dict[tuple[int, ...], Floats] = {}
@@ -68,17 +68,17 @@ def prefix_beam(
         n = len(prefixes)
         total, last = np.logaddexp(ends_blank, ends_label), np.array([(*p, blank)[len(p) - 1] for p in prefixes])
         stay_blank = total + y[blank]
-        stay_label = np.where(last == blank, NEVER, ends_label + y[last])
+        stay_label = np.where(last == blank, LOG_ZERO, ends_label + y[last])
         grown = total[:, None] + y
         repeated = np.flatnonzero(last != blank)
         grown[repeated, last[repeated]] = ends_blank[repeated] + y[last[repeated]]
-        grown[:, blank] = NEVER
+        grown[:, blank] = LOG_ZERO
         place = {prefix: k for k, prefix in enumerate(prefixes)}
         for k, prefix in enumerate(prefixes):  # what grows into a prefix that is there already
             parent = place.get(prefix[:-1]) if prefix else None
             if parent is not None:
                 stay_label[k] = np.logaddexp(stay_label[k], grown[parent, prefix[-1]])
-                grown[parent, prefix[-1]] = NEVER
+                grown[parent, prefix[-1]] = LOG_ZERO
         added = np.zeros((n, K)) + extra[:, None]
         if language is not None or bonus:
             added += bonus
@@ -89,10 +89,10 @@ def prefix_beam(
                 added[k] += weight * known[prefix]
         ranks = np.concatenate([np.logaddexp(stay_blank, stay_label) + extra, (grown + added).ravel()])
         best = np.argsort(-ranks, kind="stable")[:width]
-        best = best[ranks[best] > NEVER]
+        best = best[ranks[best] > LOG_ZERO]
         old, (rows, symbols) = best[best < n], np.divmod(best[best >= n] - n, K)
         prefixes = [prefixes[k] for k in old] + [(*prefixes[r], int(s)) for r, s in zip(rows, symbols, strict=True)]
-        ends_blank = np.concatenate([stay_blank[old], np.full(len(rows), NEVER)])
+        ends_blank = np.concatenate([stay_blank[old], np.full(len(rows), LOG_ZERO)])
         ends_label = np.concatenate([stay_label[old], grown[rows, symbols]])
         extra = np.concatenate([extra[old], added[rows, symbols]])
     if language is not None:

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from recur.data.text import BOS, PAD, UNK, Vocab
 from recur.errors import OptionError, RunError, TextError
-from recur.models import LanguageModel, Predicted, State
+from recur.models import LanguageModel, LanguageModelOutput, State
 from recur.options import Count, Natural, Positive, Range, Seed, Share, checked
 
-NEVER_WRITTEN = (UNK, PAD, BOS)
+FORBIDDEN_TOKENS = (UNK, PAD, BOS)
 """Tokens that stand for something else, for nothing, or before everything."""
 
 _TOP = Annotated[float, Range("lie in (0, 1]", 0, 1, low_excluded=True)]
 
 
 @dataclass(frozen=True)
-class Choice:
+class SamplingOptions:
     """How the next token is drawn from the distribution."""
 
     temperature: float = 1.0
@@ -45,7 +45,7 @@ class Choice:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(…, K) → (…, K): what is not to be chosen has probability 0."""
-        return chances(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+        return sampling_probabilities(logits, self.temperature, self.top_k, self.top_p, self.min_p)
 
     def draw(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
         plain = self.temperature == 1 and not self.top_k and self.top_p == 1 and not self.min_p
@@ -58,7 +58,7 @@ class Choice:
             raise RunError("the model's output is not a number: its weights are too large, or damaged") from None
 
 
-def chances(
+def sampling_probabilities(
     logits: Tensor, temperature: float | Tensor, top_k: int | Tensor, top_p: float | Tensor, min_p: float | Tensor
 ) -> Tensor:
     """What the next token is drawn from, (n, K) of logits (n, K); options that differ from row to row are (n, 1)."""
@@ -82,10 +82,12 @@ def chances(
 
 
 @torch.no_grad()
-def read(model: LanguageModel, ids: list[int], state: State | None = None, rows: int = 1) -> tuple[Tensor, State]:
+def read_prompt(
+    model: LanguageModel, ids: list[int], state: State | None = None, rows: int = 1
+) -> tuple[Tensor, State]:
     """Logits (rows, K) after a prompt, and the state it leaves; all rows read the same."""
     x = torch.tensor([ids], device=model.device).expand(rows, -1)
-    predicted: Predicted = model(x, state)
+    predicted: LanguageModelOutput = model(x, state)
     return predicted.logits[:, -1], predicted.state
 
 
@@ -110,7 +112,7 @@ def generate(
     model: LanguageModel,
     lead: list[int],
     length: int,
-    choice: Choice,
+    choice: SamplingOptions,
     samples: int = 1,
     seed: int | None = None,
 ) -> Iterator[list[int]]:
@@ -118,17 +120,17 @@ def generate(
     length, samples = checked("length", length, Natural), checked("samples", samples, Count)
     model.eval()
     generator = make_generator(seed)
-    logits, state = read(model, lead, rows=samples)
-    yield from go_on(model, logits, state, length, choice, generator)
+    logits, state = read_prompt(model, lead, rows=samples)
+    yield from continue_text(model, logits, state, length, choice, generator)
 
 
 @torch.no_grad()
-def go_on(
-    model: LanguageModel, logits: Tensor, state: State, length: int, choice: Choice, generator: torch.Generator
+def continue_text(
+    model: LanguageModel, logits: Tensor, state: State, length: int, choice: SamplingOptions, generator: torch.Generator
 ) -> Iterator[list[int]]:
     """The same from the logits (rows, K) and the state behind what was read."""
     for left in range(length, 0, -1):
-        logits[:, list(NEVER_WRITTEN)] = -torch.inf
+        logits[:, list(FORBIDDEN_TOKENS)] = -torch.inf
         tokens = choice.draw(logits, generator)
         yield tokens.tolist()
         if left > 1:

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-BINS = 15
+CALIBRATION_BINS = 15
 
-PULL = 10.0
+WEIGHT_PENALTY = 10.0
 """How strongly shares are pulled to where they start: as by some tens of examples, so that a few decide little."""
 
 
-def calibration_error(p: Tensor, targets: Tensor, bins: int = BINS) -> float:
+def calibration_error(p: Tensor, targets: Tensor, bins: int = CALIBRATION_BINS) -> float:
     """The expected calibration error, a share, of probabilities (n, classes)."""
     confidence, guess = p.double().max(-1)
     off = (guess == targets).double() - confidence
@@ -49,11 +49,11 @@ class Mixture(nn.Module):
     @torch.no_grad()
     def fit(self, log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Mixture:
         """The shares that tell the classes of examples best; an example may count by its weight."""
-        self.shares.copy_(fit_shares([log_p.cpu() for log_p in log_ps], targets, weights, self.start))
+        self.shares.copy_(fit_mixture_weights([log_p.cpu() for log_p in log_ps], targets, weights, self.start))
         return self
 
 
-def calibrated(
+def calibrate(
     mixture: Mixture, log_ps: Sequence[Tensor], targets: Sequence[int], class_weights: Tensor | None = None
 ) -> Tensor:
     """Fit a mixture to the validation part. What is returned, to be measured, does not know its own classes."""
@@ -62,11 +62,11 @@ def calibrated(
     weights = None if class_weights is None else class_weights.cpu()[classes[seen]]
     mixture.fit([log_p[seen] for log_p in log_ps], classes[seen], weights)
     made: Tensor = mixture(*(log_p.cpu() for log_p in log_ps))
-    made[seen] = cross_mixed([log_p[seen] for log_p in log_ps], classes[seen], weights, mixture.start)
+    made[seen] = cross_fit_mixture([log_p[seen] for log_p in log_ps], classes[seen], weights, mixture.start)
     return made
 
 
-def fit_shares(
+def fit_mixture_weights(
     log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None, start: Sequence[float] = ()
 ) -> Tensor:
     """By Newton's method: the problem is convex, and has as many unknowns as there are models. They start from equal
@@ -78,14 +78,14 @@ def fit_shares(
     a = begin.clone()
 
     def loss(a: Tensor) -> Tensor:
-        return PULL / 2 * (a - begin).square().sum() - (w * (x @ a).log_softmax(-1)[rows, right]).sum()
+        return WEIGHT_PENALTY / 2 * (a - begin).square().sum() - (w * (x @ a).log_softmax(-1)[rows, right]).sum()
 
     for _ in range(50):
         p = (x @ a).softmax(-1)
         mean = torch.einsum("nk,nki->ni", p, x)
-        slope = w @ (mean - x[rows, right]) + PULL * (a - begin)
+        slope = w @ (mean - x[rows, right]) + WEIGHT_PENALTY * (a - begin)
         spread = torch.einsum("n,nk,nki,nkj->ij", w, p, x, x) - torch.einsum("n,ni,nj->ij", w, mean, mean)
-        curvature = spread + PULL * torch.eye(parts, dtype=torch.double)
+        curvature = spread + WEIGHT_PENALTY * torch.eye(parts, dtype=torch.double)
         free = (a > 0) | (slope < 0)  # a share of nothing stays so, unless the loss falls with more of it
         if not free.any():
             break
@@ -101,7 +101,7 @@ def fit_shares(
     return a
 
 
-def cross_mixed(
+def cross_fit_mixture(
     log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None, start: Sequence[float] = ()
 ) -> Tensor:
     """The mixture of examples by shares that were fitted without them, on the other half: figures that do not
@@ -112,6 +112,6 @@ def cross_mixed(
         if not len(targets[mine]):
             continue
         some = None if weights is None else weights[other]
-        shares = fit_shares([p[other] for p in log_ps], targets[other], some, start)
+        shares = fit_mixture_weights([p[other] for p in log_ps], targets[other], some, start)
         made[mine] = (torch.stack([p[mine] for p in log_ps], -1) @ shares.to(made)).log_softmax(-1)
     return made

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout
 
 from recur.data.text import UNK
-from recur.models.inputs import SignalInput, TokenEmbedding, beside, split_state, whole
+from recur.models.inputs import SignalInput, TokenEmbedding, append_time, split_state, step_indices
 from recur.models.options import ClassifierOptions, ReaderOptions
-from recur.models.stack import State, stack
+from recur.models.stack import State, make_recurrent
 from recur.nn import Pooling, RecurrentOutput, initialise_linear
 
 
-class Reader(nn.Module):
+class SequenceEncoder(nn.Module):
     """Ids (B, T) and lengths (B,) to states (B, T, H), and a head over classes whose losses may weigh differently."""
 
     class_weights: Tensor | None
@@ -28,12 +28,12 @@ class Reader(nn.Module):
     def __init__(
         self, K: int, classes: int, options: ReaderOptions, class_weights: Tensor | None = None, *, beside: int = 0
     ) -> None:
-        """Of K tokens; `beside` is the width of what a token has beside its embedding."""
+        """Of K tokens; `append_time` is the width of what a token has beside its embedding."""
         super().__init__()
         o = self.options = options
         self.embedding = self.new_input(K, o)
         self.clock = o.clock
-        self.recurrent = stack(o, self.embedding.width + beside + (self.clock is not None), o.direction)
+        self.recurrent = make_recurrent(o, self.embedding.width + beside + (self.clock is not None), o.direction)
         self.output = nn.Linear(self.recurrent.output_size, classes)
         initialise_linear(o.init, self.output.weight, self.output.bias)
         self.backend = ""
@@ -58,7 +58,7 @@ class Reader(nn.Module):
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.options.dropout_words, UNK)
         x = self.embedding(ids) if more is None else torch.cat([self.embedding(ids), more], dim=-1)
         if self.clock is not None:
-            x = beside(x, whole(ids), self.clock)
+            x = append_time(x, step_indices(ids), self.clock)
         found: RecurrentOutput = self.recurrent(x, lengths=lengths)
         self.backend = found.trace[0].backend
         return found.outputs
@@ -68,15 +68,15 @@ class Reader(nn.Module):
         if self.clock is None:
             return self.recurrent.step(x, state)
         own, t = split_state(state, ids)
-        h, own = self.recurrent.step(beside(x, t, self.clock), own)
+        h, own = self.recurrent.step(append_time(x, t, self.clock), own)
         return h, (*own, (t + 1,))
 
 
-Carried = tuple[State, "tuple[Tensor, ...]"]
+ClassifierState = tuple[State, "tuple[Tensor, ...]"]
 """What a classifier hands on from step to step: its network's state, and what it has pooled."""
 
 
-class Classifier(Reader):
+class Classifier(SequenceEncoder):
     """Logits (B, classes) of whole sequences."""
 
     def __init__(self, K: int, classes: int, options: ClassifierOptions, class_weights: Tensor | None = None) -> None:
@@ -97,7 +97,7 @@ class Classifier(Reader):
         return cross_entropy(logits, classes, self.class_weights)
 
     @torch.no_grad()
-    def step(self, ids: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
+    def step(self, ids: Tensor, carried: ClassifierState | None = None) -> tuple[Tensor, ClassifierState]:
         """One token of each row, (B,): logits of all read so far, and what to hand back in with the next."""
         state, pool = carried or (None, None)
         h, state = self.read_step(ids, state)

@@ -30,16 +30,16 @@ from torch.nn.functional import cross_entropy, logsigmoid, softplus
 
 from recur.cells.registry import configured_cell
 from recur.data.text import BOS, EOS, PAD
-from recur.models.inputs import TokenEmbedding, beside
+from recur.models.inputs import TokenEmbedding, append_time
 from recur.models.options import DecoderOptions
-from recur.models.stack import State, each_part, writing_stack
-from recur.nn import Attention, Conditioned, drop_steps, initialise_linear
+from recur.models.stack import State, decoder_network_options, map_state
+from recur.nn import Attention, Conditioned, initialise_linear, sequence_dropout
 
 COUNT_SIZE = 16
 """Width of the embedding of how much is left."""
 
 
-class Context(NamedTuple):
+class DecoderContext(NamedTuple):
     """What the decoder knows of its source."""
 
     vector: Tensor
@@ -52,7 +52,7 @@ class Context(NamedTuple):
     """(B, S): what can be copied from each place of it, as symbols of the target; <unk> where that has none."""
 
 
-class Scores(NamedTuple):
+class DecoderScores(NamedTuple):
     """What a pass over a batch gives."""
 
     symbols: Tensor
@@ -66,7 +66,7 @@ class Scores(NamedTuple):
     backend: str
 
 
-class Step(NamedTuple):
+class DecoderStep(NamedTuple):
     """What symbols are read from, at some steps."""
 
     g: Tensor
@@ -98,7 +98,7 @@ class Decoder(nn.Module):
         H = o.hidden
         width = o.embedding + (COUNT_SIZE if self.count is not None else 0) + (self.clock is not None)
         context_size = memory_size if o.condition == "aligned" else context_size
-        layers = writing_stack(o, o.layers, o.dropout_hidden)
+        layers = decoder_network_options(o, o.layers, o.dropout_hidden)
         width += H if input_feeding else 0
         cell = configured_cell(o.cell)
         self.network = Conditioned(cell, width, o.hidden, context_size, o.condition, o.recurrence, **layers)
@@ -119,8 +119,10 @@ class Decoder(nn.Module):
 
     # Training -------------------------------------------------------------------------------------------
 
-    def forward(self, context: Context, targets: Tensor, lengths: Tensor, forced: Tensor | None = None) -> Scores:
-        """Scores of targets (B, T), of which lengths (B,) count.
+    def forward(
+        self, context: DecoderContext, targets: Tensor, lengths: Tensor, forced: Tensor | None = None
+    ) -> DecoderScores:
+        """DecoderScores of targets (B, T), of which lengths (B,) count.
 
         With a teacher, step t reads the target before it. Where `forced` (B, steps) is false it reads what the network
         itself found likeliest there. With all steps forced (None) they are computed at once, unless inputs are fed.
@@ -138,7 +140,7 @@ class Decoder(nn.Module):
         else:
             step, symbols, stop, backend = self._step_by_step(context, before, left, forced)
         length = None if self.length is None else self.length(context.vector)
-        return Scores(symbols, stop, length, step.weights, backend)
+        return DecoderScores(symbols, stop, length, step.weights, backend)
 
     def _before(self, targets: Tensor) -> Tensor:
         """What each step reads with a teacher: the targets one step later, behind <bos>."""
@@ -147,11 +149,11 @@ class Decoder(nn.Module):
         return torch.cat([first, targets if has_end_step else targets[:, :-1]], dim=1)
 
     def _step_by_step(
-        self, context: Context, before: Tensor, left: Tensor | None, forced: Tensor | None
-    ) -> tuple[Step, Tensor, Tensor | None, str]:
+        self, context: DecoderContext, before: Tensor, left: Tensor | None, forced: Tensor | None
+    ) -> tuple[DecoderStep, Tensor, Tensor | None, str]:
         given, keys, state, backend = self.context_input(context), self.keys(context), None, ""
         own, fed = before[:, 0], self.first_fed(context)
-        steps: list[Step] = []
+        steps: list[DecoderStep] = []
         logits: list[Tensor] = []
         for t in range(before.shape[1]):
             read = before[:, t] if forced is None or not t else torch.where(forced[:, t], before[:, t], own)
@@ -166,7 +168,9 @@ class Decoder(nn.Module):
                 own = self._likeliest(logits[-1][:, 0].detach())
             backend = trace[0].backend
         weights = [step.weights for step in steps if step.weights is not None]
-        whole = Step(torch.cat([step.g for step in steps], dim=1), torch.cat(weights, dim=1) if weights else None)
+        whole = DecoderStep(
+            torch.cat([step.g for step in steps], dim=1), torch.cat(weights, dim=1) if weights else None
+        )
         if forced is None:  # what only the end reads is one product
             symbols, stop = self.outputs(whole, context)
         else:
@@ -180,11 +184,13 @@ class Decoder(nn.Module):
         logits[:, : EOS + 1] = -torch.inf
         return logits.argmax(-1)
 
-    def loss(self, scores: Scores, targets: Tensor, lengths: Tensor) -> Tensor:
+    def loss(self, scores: DecoderScores, targets: Tensor, lengths: Tensor) -> Tensor:
         """−log P of each row, (B,): its symbols, and its end."""
         return self.losses(scores, targets, lengths)[0]
 
-    def losses(self, scores: Scores, targets: Tensor, lengths: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    def losses(
+        self, scores: DecoderScores, targets: Tensor, lengths: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
         """−log P of each row, (B,), and the same where `smoothing` of a target's probability goes to all symbols alike
         (Szegedy et al. 2016)."""
         steps = torch.arange(scores.symbols.shape[1], device=targets.device)
@@ -214,21 +220,21 @@ class Decoder(nn.Module):
 
     # Parts ----------------------------------------------------------------------------------------------
 
-    def context_input(self, context: Context) -> Tensor:
+    def context_input(self, context: DecoderContext) -> Tensor:
         """What the network is given of the context: a vector, or a memory aligned with what is written."""
         if self.options.condition != "aligned":
             return context.vector
         assert context.memory is not None
         return context.memory
 
-    def keys(self, context: Context) -> Tensor | None:
+    def keys(self, context: DecoderContext) -> Tensor | None:
         """The memory as attention reads it, once for all steps."""
         if self.attention is None:
             return None
         assert context.memory is not None
         return self.attention.keys(context.memory)
 
-    def first_fed(self, context: Context) -> Tensor | None:
+    def first_fed(self, context: DecoderContext) -> Tensor | None:
         """What the first step reads in place of g_0, (B, 1, H)."""
         if not self.input_feeding:
             return None
@@ -241,15 +247,15 @@ class Decoder(nn.Module):
         x: Tensor = self.embedding(tokens if o.feedback else torch.full_like(tokens, BOS))
         if self.count is not None:
             x = torch.cat([x, self.count(left)], dim=-1)
-        x = drop_steps(x, o.dropout_input, training=self.training, variational=False)
+        x = sequence_dropout(x, o.dropout_input, training=self.training, variational=False)
         if fed is not None:
             x = torch.cat([x, fed], dim=-1)
         if self.clock is None:
             return x
         steps = first + torch.arange(tokens.shape[1] if tokens.dim() > 1 else 1, device=x.device)
-        return beside(x, steps.expand(tokens.shape), self.clock)
+        return append_time(x, steps.expand(tokens.shape), self.clock)
 
-    def attend(self, h: Tensor, context: Context, keys: Tensor | None) -> Step:
+    def attend(self, h: Tensor, context: DecoderContext, keys: Tensor | None) -> DecoderStep:
         """What symbols are read from, of hidden states (B, T, H)."""
         weights = None
         if self.attention is not None:
@@ -259,9 +265,11 @@ class Decoder(nn.Module):
                 there = torch.arange(context.memory.shape[1], device=h.device) < context.lengths[:, None]
             found, weights = self.attention(h, context.memory, there, keys)
             h = torch.tanh(self.combine(torch.cat([h, found], dim=-1)))
-        return Step(drop_steps(h, self.options.dropout_output, training=self.training, variational=False), weights)
+        return DecoderStep(
+            sequence_dropout(h, self.options.dropout_output, training=self.training, variational=False), weights
+        )
 
-    def outputs(self, step: Step, context: Context) -> tuple[Tensor, Tensor | None]:
+    def outputs(self, step: DecoderStep, context: DecoderContext) -> tuple[Tensor, Tensor | None]:
         """Logits (B, T, K) and of stopping (B, T)."""
         logits: Tensor = self.symbols(step.g)
         if self.written is not None:
@@ -275,11 +283,11 @@ class Decoder(nn.Module):
             logits = torch.logaddexp(logits.log_softmax(-1) + logsigmoid(gate), copied)
         return logits, self._stop(step)
 
-    def _stop(self, step: Step) -> Tensor | None:
+    def _stop(self, step: DecoderStep) -> Tensor | None:
         return None if self.stop is None else self.stop(step.g).squeeze(-1)
 
 
-class Carried(NamedTuple):
+class DecoderState(NamedTuple):
     """What a hypothesis carries from step to step."""
 
     state: State | None
@@ -292,7 +300,7 @@ class Carried(NamedTuple):
     """(N, S): the weights of attention, summed over the steps."""
 
 
-def with_end(logits: Tensor, stop: Tensor | None, left: Tensor | None) -> Tensor:
+def add_end_probability(logits: Tensor, stop: Tensor | None, left: Tensor | None) -> Tensor:
     """Log-probabilities (N, K) of symbols from their logits, where <eos> is the end: whatever else decides on that, the
     logits (N,) of stopping or how many symbols are `left` (N,)."""
     logp = logits.log_softmax(-1)
@@ -306,10 +314,10 @@ def with_end(logits: Tensor, stop: Tensor | None, left: Tensor | None) -> Tensor
     return torch.where(torch.arange(logp.shape[1], device=logp.device) == EOS, end[:, None], logp)
 
 
-class DecoderWriter:
+class BatchDecoder:
     """A decoder that writes for a batch of contexts, one step at a time; driven by recur.decoding."""
 
-    def __init__(self, decoder: Decoder, context: Context, longest: int | None = None) -> None:
+    def __init__(self, decoder: Decoder, context: DecoderContext, longest: int | None = None) -> None:
         """`longest` bounds what is written further than the decoder's own option, where an end is written."""
         self.decoder, self.context = decoder, context
         self.rows, self.K, self.device = len(context.vector), decoder.K, context.vector.device
@@ -333,12 +341,12 @@ class DecoderWriter:
             return table.scatter(1, self.context.lengths[:, None], 0.0)
         return None
 
-    def begin(self, k: int, left: Tensor | None = None) -> Carried:
+    def begin(self, k: int, left: Tensor | None = None) -> DecoderState:
         """k hypotheses for each row; `left` (B · k,) are their lengths."""
         fed = self.decoder.first_fed(self.context)
-        return Carried(None, 0, left, None if fed is None else fed[:, 0].repeat_interleave(k, 0))
+        return DecoderState(None, 0, left, None if fed is None else fed[:, 0].repeat_interleave(k, 0))
 
-    def step(self, tokens: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
+    def step(self, tokens: Tensor, carried: DecoderState) -> tuple[Tensor, DecoderState]:
         """Tokens (B · k,) just written; log-probabilities (B · k, K) of what comes next, where <eos> is the end."""
         d, k = self.decoder, len(tokens) // self.rows
         given = d.context_input(self.context)
@@ -349,7 +357,7 @@ class DecoderWriter:
         step = d.attend(h.view(self.rows, k, -1), self.context, self.keys)
         symbols, stop = d.outputs(step, self.context)
         left, weights = carried.left, None if step.weights is None else step.weights.reshape(len(tokens), -1)
-        logp = with_end(symbols.view(len(tokens), -1), None if stop is None else stop.reshape(-1), left)
+        logp = add_end_probability(symbols.view(len(tokens), -1), None if stop is None else stop.reshape(-1), left)
         if left is not None:
             over = (left == 0)[:, None]
             weights = None if weights is None else weights.masked_fill(over, 0.0)  # nothing is written there
@@ -357,18 +365,18 @@ class DecoderWriter:
         fed = None if carried.fed is None else step.g.reshape(len(tokens), -1)
         if weights is not None and carried.attended is not None:
             weights = carried.attended + weights
-        return logp, Carried(state, carried.step + 1, left, fed, weights)
+        return logp, DecoderState(state, carried.step + 1, left, fed, weights)
 
-    def pick(self, carried: Carried, index: Tensor) -> Carried:
+    def pick(self, carried: DecoderState, index: Tensor) -> DecoderState:
         """The hypotheses of these numbers (B · k,), in this order."""
         state = carried.state
         if state is not None:
-            state = each_part(state, lambda part: part[index])
+            state = map_state(state, lambda part: part[index])
         parts = (carried.left, carried.fed, carried.attended)
         left, fed, attended = (None if part is None else part[index] for part in parts)
-        return Carried(state, carried.step, left, fed, attended)
+        return DecoderState(state, carried.step, left, fed, attended)
 
-    def attended(self, carried: Carried) -> Tensor | None:
+    def attended(self, carried: DecoderState) -> Tensor | None:
         """(B · k, S): what attention has looked at until now, 1 at places that a row has not."""
         if carried.attended is None:
             return None

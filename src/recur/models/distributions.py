@@ -200,7 +200,7 @@ class NegativeBinomial(Distribution):
         return torch.poisson(rate.cpu(), generator=generator).to(mean) / unit
 
 
-KINDS: dict[str, type[Distribution]] = {
+DISTRIBUTIONS: dict[str, type[Distribution]] = {
     "quantile": Quantiles,
     "gaussian": Gaussian,
     "student": Student,
@@ -215,9 +215,9 @@ def _levels(levels: tuple[float, ...], dtype: torch.dtype, device: torch.device)
 
 
 def distribution(name: str, quantiles: Sequence[float]) -> Distribution:
-    if name not in KINDS:
-        raise OptionError(f"distribution must be one of {', '.join(KINDS)}, got {name!r}")
-    return KINDS[name](quantiles)
+    if name not in DISTRIBUTIONS:
+        raise OptionError(f"distribution must be one of {', '.join(DISTRIBUTIONS)}, got {name!r}")
+    return DISTRIBUTIONS[name](quantiles)
 
 
 def gamma_draw(shape: Tensor, generator: torch.Generator) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn.functional import dropout, pad
 from recur.errors import OptionError
 from recur.models.distributions import distribution
 from recur.models.options import ForecasterOptions
-from recur.models.stack import State, each_part, output_fed, plain_stack
+from recur.models.stack import State, make_output_recurrent, make_plain_recurrent, map_state
 from recur.nn import FeedForward, Recurrent, RecurrentOutput, initialise_linear
 
 
@@ -32,20 +32,20 @@ def recent_mean(values: Tensor, span: int) -> Tensor:
     return (total[:, 1:] - total[:, first]) / (steps - first)[:, None]
 
 
-def seasonal(values: Tensor, ends: Tensor, horizon: int, season: int) -> Tensor:
+def seasonal_forecast(values: Tensor, ends: Tensor, horizon: int, season: int) -> Tensor:
     """(B, E, k, V), from steps `ends` (E,)."""
     ahead = torch.arange(horizon, device=values.device) % season
     places = (ends[:, None] + 1 - season + ahead).clamp_min(0)
     return values[:, places]
 
 
-def linear(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
+def linear_forecast(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
     """(B, E, k, V), by weights (R, V, 1 + lags, k), of 1 and of the last values, the oldest first, of the series that
     each of the rows (B,) is of. Before the first value stand others like it."""
     lags = weights.shape[2] - 1
     padded = torch.cat([values[:, :1].expand(-1, lags - 1, -1), values], dim=1)
     windows = padded.unfold(1, lags, 1)[:, ends]  # (B, E, V, lags)
-    if brings_its_own(weights.shape[0], rows.shape[0]):
+    if gathers_weights_per_row(weights.shape[0], rows.shape[0]):
         own = weights[rows]
         return torch.einsum("bevl,bvlk->bekv", windows, own[:, :, 1:]) + own[:, None, :, 0].transpose(2, 3)
     found = values.new_empty(len(values), len(ends), weights.shape[3], values.shape[2])
@@ -56,7 +56,7 @@ def linear(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tenso
     return found
 
 
-def brings_its_own(series: int, rows: int) -> bool:
+def gathers_weights_per_row(series: int, rows: int) -> bool:
     """Whether a matrix for each of the rows costs less than to gather those of each series: there are few of one."""
     return series * 4 > rows
 
@@ -71,7 +71,7 @@ class SegmentNetwork(nn.Module):
         self.coming = -(-horizon // s)
         """How many segments are written."""
         self.embed = nn.Linear(s * features, o.hidden)
-        self.recurrent = plain_stack(o, o.hidden)
+        self.recurrent = make_plain_recurrent(o, o.hidden)
         self.position = nn.Parameter(torch.randn(self.coming, o.hidden))
         self.channel = nn.Parameter(torch.randn(channels, o.hidden)) if channels > 1 else None
         self.known = nn.Linear(s * known, o.hidden, bias=False) if known else None
@@ -90,18 +90,18 @@ class SegmentNetwork(nn.Module):
             query = query + self.channel[channel][:, None]
         if self.known is not None:
             query = query + self.known(pad(ahead, (0, 0, 0, M * s - self.horizon)).reshape(N, M, -1))
-        state = each_part(read.state, lambda part: part.repeat_interleave(M, 0))
+        state = map_state(read.state, lambda part: part.repeat_interleave(M, 0))
         written: RecurrentOutput = self.recurrent(query.reshape(N * M, 1, -1), state)
         hidden = dropout(written.outputs, self.options.dropout_output, self.training)
         found: Tensor = self.output(hidden).view(N, M * s, self.outputs)
         return found[:, : self.horizon]
 
 
-LEAST_SPREAD = 1e-3
+MIN_SPREAD = 1e-3
 """What a window's changes are divided by at least, in units of what its series is scaled by."""
 
 
-class Sizes(NamedTuple):
+class ForecasterSizes(NamedTuple):
     """Of what a forecaster reads and writes."""
 
     horizon: int
@@ -117,7 +117,7 @@ class Sizes(NamedTuple):
     """Steps that bands are for; as many as the horizon, if not given, and more where forecasts are iterated."""
 
 
-class Seen(NamedTuple):
+class SeriesBatch(NamedTuple):
     """Rows of series, scaled."""
 
     values: Tensor
@@ -150,7 +150,9 @@ class Forecaster(nn.Module):
     """(512,): how far values lay from their forecasts one step ahead there, in deviations of these, from the least to
     the most; anomalies are judged by them."""
 
-    def __init__(self, sizes: Sizes, quantiles: tuple[float, ...], season: int, options: ForecasterOptions) -> None:
+    def __init__(
+        self, sizes: ForecasterSizes, quantiles: tuple[float, ...], season: int, options: ForecasterOptions
+    ) -> None:
         super().__init__()
         o = self.options = options
         self.sizes, self.quantiles, self.season, self.horizon = sizes, quantiles, season, sizes.horizon
@@ -175,7 +177,7 @@ class Forecaster(nn.Module):
                 self.network = nn.Sequential(*layers)
                 width = o.hidden
             else:
-                make = output_fed if o.recurrence == "output" else plain_stack
+                make = make_output_recurrent if o.recurrence == "output" else make_plain_recurrent
                 self.recurrent = make(o, inputs)
                 width = self.recurrent.output_size
             self.output = nn.Linear(width, k * V * P)
@@ -211,7 +213,7 @@ class Forecaster(nn.Module):
         """The first step that forecasts."""
         return max(self.lags - 1, 0)
 
-    def forward(self, seen: Seen, ends: Tensor | None = None) -> Tensor:
+    def forward(self, seen: SeriesBatch, ends: Tensor | None = None) -> Tensor:
         if ends is None:
             ends = torch.arange(self.first, seen.values.shape[1], device=seen.values.device)
         if self.lags:
@@ -219,7 +221,7 @@ class Forecaster(nn.Module):
         states, _ = self.states(seen)
         return self.place(self.from_states(states[:, ends], seen.known, ends), self.base(seen, ends))
 
-    def carry(self, seen: Seen, state: State, before: Tensor) -> tuple[Tensor, State]:
+    def carry(self, seen: SeriesBatch, state: State, before: Tensor) -> tuple[Tensor, State]:
         """The same, going on from a state; `before` (B, at least a season, V) are the values before these."""
         ends = torch.arange(seen.values.shape[1], device=seen.values.device)
         states, state = self.states(seen, state, before)
@@ -228,7 +230,9 @@ class Forecaster(nn.Module):
 
     # From a state -------------------------------------------------------------------------------------------
 
-    def states(self, seen: Seen, state: State | None = None, before: Tensor | None = None) -> tuple[Tensor, State]:
+    def states(
+        self, seen: SeriesBatch, state: State | None = None, before: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         """The network's outputs (B, T, H) after each step, one pass for all of them, and the state behind the last."""
         if self.recurrent is None:
             raise OptionError("a forecaster that sees a window has no state")
@@ -257,7 +261,7 @@ class Forecaster(nn.Module):
 
     # From a window ------------------------------------------------------------------------------------------
 
-    def _of_windows(self, seen: Seen, ends: Tensor) -> Tensor:
+    def _of_windows(self, seen: SeriesBatch, ends: Tensor) -> Tensor:
         """Raw outputs (B, E, k, V, P)."""
         L, k, V, P = self.lags, self.horizon, self.sizes.variables, self.distribution.size
         B, E = seen.values.shape[0], len(ends)
@@ -266,7 +270,7 @@ class Forecaster(nn.Module):
         level = windows[:, :, L - self._span :].mean(2, keepdim=True)
         relative, spread = windows - level, None
         if self.options.spread:
-            spread = windows.diff(dim=2).abs().mean(2, keepdim=True).clamp_min(LEAST_SPREAD)  # (B, E, 1, V)
+            spread = windows.diff(dim=2).abs().mean(2, keepdim=True).clamp_min(MIN_SPREAD)  # (B, E, 1, V)
             relative = relative / spread
         past = seen.past[:, reached]
         if self.segments is None:
@@ -294,15 +298,15 @@ class Forecaster(nn.Module):
             return self.lags if self.options.level == "window" else min(self.season, self.lags)
         return self.season
 
-    def base(self, seen: Seen, ends: Tensor) -> Tensor:
+    def base(self, seen: SeriesBatch, ends: Tensor) -> Tensor:
         """(B, E, k, V)"""
         kind = self.options.base
         if kind == "linear":
             if seen.linear is None:
                 raise OptionError("--base linear needs the linear autoregression of each series")
-            return linear(seen.values, ends, seen.row, seen.linear)
+            return linear_forecast(seen.values, ends, seen.row, seen.linear)
         if kind == "seasonal":
-            return seasonal(seen.values, ends, self.horizon, self.season)
+            return seasonal_forecast(seen.values, ends, self.horizon, self.season)
         level = recent_mean(seen.values, self._span)
         return level[:, ends][:, :, None].expand(-1, -1, self.horizon, -1)
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, one_hot
 
+from recur.data.series.dates import compress_time
 from recur.data.text import UNK
 from recur.models.options import parse_embedding
 from recur.models.stack import State
-from recur.nn import drop_steps
+from recur.nn import sequence_dropout
 
 
 class TokenEmbedding(nn.Module):
@@ -33,7 +34,7 @@ class TokenEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         self.K, self.drop, self.drop_tokens, self.variational = K, drop, drop_tokens, variational
-        self.weight = nn.Parameter(drawn(K, width, init)) if width else None
+        self.weight = nn.Parameter(draw_embedding(K, width, init)) if width else None
         self.register_buffer("_like", torch.empty(0), persistent=False)  # dtype and device of one-hot vectors
 
     @property
@@ -46,7 +47,7 @@ class TokenEmbedding(nn.Module):
             x = embedding(ids, self.weight * kept)
         else:
             x = self.vectors(ids)
-        return drop_steps(x, self.drop, training=self.training, variational=self.variational)
+        return sequence_dropout(x, self.drop, training=self.training, variational=self.variational)
 
     def vectors(self, ids: Tensor) -> Tensor:
         """Of ids of any shape, without dropout: what a step of use reads."""
@@ -56,7 +57,7 @@ class TokenEmbedding(nn.Module):
         return embedding(ids, self.weight)
 
 
-def scale_for(K: int) -> float:
+def embedding_scale(K: int) -> float:
     """The deviation of an embedding of K tokens: 4/√K, at most 1.
 
     A token out of a few is met all the time: where it starts hardly matters once it has been learned, and vectors that
@@ -66,12 +67,12 @@ def scale_for(K: int) -> float:
     return min(1.0, 4 / math.sqrt(K))
 
 
-def drawn(K: int, width: int, init: str) -> Tensor:
-    """A matrix (K, width): uniform:a is uniform in ± a, normal:σ normal, scaled normal with `scale_for`; zero for
+def draw_embedding(K: int, width: int, init: str) -> Tensor:
+    """A matrix (K, width): uniform:a is uniform in ± a, normal:σ normal, scaled normal with `embedding_scale`; zero for
     <unk>."""
     kind, scale = parse_embedding(init)
     if kind == "scaled":
-        kind, scale = "normal", scale_for(K)
+        kind, scale = "normal", embedding_scale(K)
     weight = torch.empty(K, width)
     weight = nn.init.uniform_(weight, -scale, scale) if kind == "uniform" else nn.init.normal_(weight, std=scale)
     weight[UNK] = 0  # where nothing is unknown in training, no gradient ever reaches it, and a random row is noise
@@ -107,7 +108,7 @@ class SignalInput(nn.Module):
         x = (x - self.mean) / self.deviation
         if self.training and self.noise:
             x = x + self.noise * torch.randn_like(x)
-        return drop_steps(self._projected(x), self.drop, training=self.training, variational=self.variational)
+        return sequence_dropout(self._projected(x), self.drop, training=self.training, variational=self.variational)
 
     def vectors(self, x: Tensor) -> Tensor:
         """Of steps (…, D), without noise and dropout: what a step of use reads."""
@@ -118,13 +119,12 @@ class SignalInput(nn.Module):
         return projected
 
 
-def scaled(t: Tensor, scale: float) -> Tensor:
-    """τ(t) of steps t ≥ 0, of any shape."""
-    u = t.to(torch.float64) / scale
-    return (2 * torch.where(u <= 1, u, 1 + u.clamp_min(1).log()) - 1).to(torch.get_default_dtype())
+def scale_time(t: Tensor, scale: float) -> Tensor:
+    """Return the time input for step numbers t ≥ 0 of any shape; see `recur.data.series.dates.compress_time`."""
+    return compress_time(t.to(torch.float64) / scale, torch.log).to(torch.get_default_dtype())
 
 
-def positions(start: Tensor, T: int, reset: Tensor | None = None) -> Tensor:
+def time_positions(start: Tensor, T: int, reset: Tensor | None = None) -> Tensor:
     """(B, T): t of rows whose first step has the t of `start` (B,); where `reset` (B, T) is true it is 0 again."""
     steps = torch.arange(T, device=start.device)
     t = start[:, None] + steps
@@ -134,14 +134,14 @@ def positions(start: Tensor, T: int, reset: Tensor | None = None) -> Tensor:
     return torch.where(last >= 0, steps - last, t)
 
 
-def whole(x: Tensor) -> Tensor:
+def step_indices(x: Tensor) -> Tensor:
     """(B, T): t of sequences (B, T, …) that are read from their beginning."""
     return torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
 
 
-def beside(x: Tensor, t: Tensor, scale: float) -> Tensor:
+def append_time(x: Tensor, t: Tensor, scale: float) -> Tensor:
     """Inputs (…, D) with τ of their steps t (…) behind them, (…, D + 1)."""
-    return torch.cat([x, scaled(t, scale)[..., None].to(x)], dim=-1)
+    return torch.cat([x, scale_time(t, scale)[..., None].to(x)], dim=-1)
 
 
 def split_state(state: State | None, rows: Tensor) -> tuple[State | None, Tensor]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear
 
-from recur.models.inputs import TokenEmbedding, beside, positions, split_state
+from recur.models.inputs import TokenEmbedding, append_time, split_state, time_positions
 from recur.models.options import LanguageModelOptions
-from recur.models.stack import State, each_part, output_fed, stack
-from recur.nn import drop_steps, initialise_linear
+from recur.models.stack import State, make_output_recurrent, make_recurrent, map_state
+from recur.nn import initialise_linear, sequence_dropout
 from recur.nn.functional import linear_cross_entropy
 from recur.ops import Trace
 
@@ -35,7 +35,7 @@ def log_uniform(ids: Tensor, K: int) -> Tensor:
     return torch.log(torch.log1p(1 / (k + 1))) - math.log(math.log(K + 1))
 
 
-def adaptive_log_p(softmax: nn.AdaptiveLogSoftmaxWithLoss, outputs: Tensor) -> Tensor:
+def adaptive_log_probabilities(softmax: nn.AdaptiveLogSoftmaxWithLoss, outputs: Tensor) -> Tensor:
     """log P of every token, (…, K): its `log_prob`, which writes into a tensor, as one that can be followed."""
     head, short = softmax.head(outputs).log_softmax(-1), softmax.shortlist_size
     tails = [tail(outputs).log_softmax(-1) + head[..., short + k, None] for k, tail in enumerate(softmax.tail)]
@@ -60,11 +60,11 @@ def sampled_cross_entropy(h: Tensor, weight: Tensor, bias: Tensor, targets: Tens
     return cross_entropy(logits.float(), torch.zeros_like(targets))
 
 
-LOGITS = 1 << 24
+MAX_LOGITS = 1 << 24
 """Numbers at a time, where the loss of each token is asked for."""
 
 
-class Predicted:
+class LanguageModelOutput:
     """What a pass over a batch gives. Logits are made when they are asked for: the loss can do without."""
 
     def __init__(
@@ -103,7 +103,7 @@ class LanguageModel(nn.Module):
         )
         self.clock = o.clock
         width = self.embedding.width + (self.clock is not None)
-        self.recurrent = output_fed(o, width) if o.recurrence == "output" else stack(o, width)
+        self.recurrent = make_output_recurrent(o, width) if o.recurrence == "output" else make_recurrent(o, width)
         # Tied to an embedding of another width, the output goes through a matrix of its own first.
         width = self.recurrent.output_size
         self.narrow = nn.Linear(width, o.embedding, bias=False) if o.tied and o.embedding != width else None
@@ -128,7 +128,7 @@ class LanguageModel(nn.Module):
         start: Tensor | None = None,
         reset: Tensor | None = None,
         trace: bool = False,
-    ) -> Predicted:
+    ) -> LanguageModelOutput:
         """`start` (B,): where in their texts the rows begin, for a network that reads t; if not given, where the state
         left off, and 0 without one."""
         o = self.options
@@ -137,16 +137,16 @@ class LanguageModel(nn.Module):
             out, state, traces = self.recurrent(x, state, reset=reset, trace=trace)
         else:
             own, t = split_state(state, ids)
-            steps = positions(t if start is None else start, ids.shape[1], reset)
-            out, own, traces = self.recurrent(beside(x, steps, self.clock), own, reset=reset, trace=trace)
+            steps = time_positions(t if start is None else start, ids.shape[1], reset)
+            out, own, traces = self.recurrent(append_time(x, steps, self.clock), own, reset=reset, trace=trace)
             state = (*own, (steps[:, -1] + 1,))
-        kept = drop_steps(out, o.dropout_output, training=self.training, variational=o.variational)
+        kept = sequence_dropout(out, o.dropout_output, training=self.training, variational=o.variational)
         penalty: Tensor | float = 0.0
         if self.training and (o.alpha or o.beta):
             penalty = o.alpha * kept.square().mean()
             if o.beta and out.shape[1] > 1:
                 penalty = penalty + o.beta * (out[:, 1:] - out[:, :-1]).square().mean()
-        return Predicted(self, kept, state, traces, penalty)
+        return LanguageModelOutput(self, kept, state, traces, penalty)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
@@ -161,7 +161,7 @@ class LanguageModel(nn.Module):
         if self.clock is None:
             return self.recurrent.step(x, state)
         own, t = split_state(state, ids)
-        out, own = self.recurrent.step(beside(x, t, self.clock), own)
+        out, own = self.recurrent.step(append_time(x, t, self.clock), own)
         return out, (*own, (t + 1,))
 
     @torch.no_grad()
@@ -172,7 +172,7 @@ class LanguageModel(nn.Module):
             out, state, _ = self.recurrent(x, state, lengths=lengths)
             return out, state
         own, t = split_state(state, ids)
-        out, own, _ = self.recurrent(beside(x, positions(t, ids.shape[1]), self.clock), own, lengths=lengths)
+        out, own, _ = self.recurrent(append_time(x, time_positions(t, ids.shape[1]), self.clock), own, lengths=lengths)
         return out, (*own, (t + lengths.to(t),))
 
     def output_matrix(self) -> Tensor:
@@ -188,13 +188,13 @@ class LanguageModel(nn.Module):
     def logits_of(self, outputs: Tensor) -> Tensor:
         """Of all tokens; an adaptive softmax has their log-probabilities, which serve as well."""
         if self.adaptive is not None:
-            return adaptive_log_p(self.adaptive, outputs)
+            return adaptive_log_probabilities(self.adaptive, outputs)
         return linear(self._narrowed(outputs), self._output(), self.bias)
 
     def _narrowed(self, outputs: Tensor) -> Tensor:
         return outputs if self.narrow is None else self.narrow(outputs)
 
-    def loss(self, predicted: Predicted, targets: Tensor) -> Tensor:
+    def loss(self, predicted: LanguageModelOutput, targets: Tensor) -> Tensor:
         """Mean negative log-likelihood of the targets (B, T); while training, what --softmax has in its place."""
         outputs, targets = predicted.outputs.flatten(0, 1), targets.flatten().long()
         if self.adaptive is not None:
@@ -208,10 +208,10 @@ class LanguageModel(nn.Module):
         return linear_cross_entropy(h, V, c, targets)
 
     @torch.no_grad()
-    def losses(self, predicted: Predicted, targets: Tensor) -> Tensor:
+    def losses(self, predicted: LanguageModelOutput, targets: Tensor) -> Tensor:
         """−log P of each target (B, T), without all logits in memory."""
         found = []
-        rows = max(1, LOGITS // self.K)
+        rows = max(1, MAX_LOGITS // self.K)
         for h, y in zip(predicted.outputs.flatten(0, 1).split(rows), targets.flatten().split(rows), strict=True):
             logits = self.logits_of(h)
             logp = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
@@ -220,7 +220,7 @@ class LanguageModel(nn.Module):
 
     def detached(self, state: State) -> State:
         """The same state, cut off from how it came about."""
-        return each_part(state, Tensor.detach)
+        return map_state(state, Tensor.detach)
 
     @property
     def device(self) -> torch.device:

@@ -1,4 +1,4 @@
-"""Numbers in: a step is a vector, standardised by what was learned from.
+"""SignalEncoder in: a step is a vector, standardised by what was learned from.
 
 x_t = (step t − mean) / deviation,  and  A x_t + a  where an embedding is asked for;  the rest is the readers'
 
@@ -15,17 +15,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, ctc_loss
 
-from recur.models.classifier import Classifier, Reader
-from recur.models.inputs import SignalInput, beside, whole
+from recur.models.classifier import Classifier, SequenceEncoder
+from recur.models.inputs import SignalInput, append_time, step_indices
 from recur.models.options import ReaderOptions, SequenceOptions
-from recur.models.stack import State, plain_stack
-from recur.nn import RecurrentOutput, drop_steps, initialise_linear
+from recur.models.stack import State, make_plain_recurrent
+from recur.nn import RecurrentOutput, initialise_linear, sequence_dropout
 
 NO_LABEL = -1
 """In the place of a label: one that training did not have, or none, behind the last."""
 
 
-class Numbers(Reader):
+class SignalEncoder(SequenceEncoder):
     """A reader whose K is the width of a step."""
 
     def new_input(self, K: int, o: ReaderOptions) -> SignalInput:
@@ -37,16 +37,18 @@ class Numbers(Reader):
         return self.output.bias.device
 
 
-class SignalClassifier(Numbers, Classifier):
+class SignalClassifier(SignalEncoder, Classifier):
     """Logits (B, classes) of steps (B, T, D)."""
 
 
-class SignalTagger(Numbers):
+class SignalTagger(SignalEncoder):
     """Logits (B, T, classes) of steps (B, T, D)."""
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         o = self.options
-        states = drop_steps(self.read(x, lengths), o.dropout_output, training=self.training, variational=o.variational)
+        states = sequence_dropout(
+            self.read(x, lengths), o.dropout_output, training=self.training, variational=o.variational
+        )
         logits: Tensor = self.output(states)
         return logits
 
@@ -82,7 +84,7 @@ class Regressor(nn.Module):
     def __init__(self, D: int, options: SequenceOptions) -> None:
         super().__init__()
         self.clock = options.clock
-        self.recurrent = plain_stack(options, D + (self.clock is not None))
+        self.recurrent = make_plain_recurrent(options, D + (self.clock is not None))
         self.output = nn.Linear(self.recurrent.output_size, 1)
         initialise_linear(options.init, self.output.weight, self.output.bias)
         self.backend = ""
@@ -90,7 +92,7 @@ class Regressor(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.clock is not None:
-            x = beside(x, whole(x), self.clock)
+            x = append_time(x, step_indices(x), self.clock)
         found: RecurrentOutput = self.recurrent(x)
         self.backend = found.trace[0].backend
         predicted: Tensor = self.output(found.outputs[:, -1]).squeeze(-1)

@@ -15,7 +15,7 @@ State = tuple[tuple[Tensor, ...], ...]
 """A network's state: for each layer, and each direction of it, the states of its cell."""
 
 
-def each_part(state: State, change: Callable[[Tensor], Tensor]) -> State:
+def map_state(state: State, change: Callable[[Tensor], Tensor]) -> State:
     """The same state with every tensor of it changed: picked, repeated, detached."""
     made = []
     for layer in state:
@@ -24,7 +24,7 @@ def each_part(state: State, change: Callable[[Tensor], Tensor]) -> State:
     return tuple(made)
 
 
-def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
+def make_recurrent(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
     """The layers of a language model or a reader."""
     return Recurrent(
         configured_cell(o.cell),
@@ -37,43 +37,43 @@ def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
             layers=o.dropout_hidden if o.layers > 1 else 0.0, weights=o.dropout_weight, variational=o.variational
         ),
         connections=Connections(residual=o.residual),
-        depth=depth(o),
+        depth=make_depth(o),
         init=Init(o.init, o.forget_bias, o.initial, o.chrono),
         bptt=o.bptt,
         backend=o.backend,
     )
 
 
-def plain_stack(o: SequenceOptions, width: int) -> Recurrent:
+def make_plain_recurrent(o: SequenceOptions, width: int) -> Recurrent:
     """Layers and nothing else, for numbers."""
     return Recurrent(
         configured_cell(o.cell),
         width,
         o.hidden,
         layers=o.layers,
-        depth=depth(o),
+        depth=make_depth(o),
         init=Init(o.init, o.forget_bias, chrono=o.chrono),
         bptt=o.bptt,
         backend=o.backend,
     )
 
 
-def output_fed(o: NetworkOptions, width: int) -> FeedForward:
+def make_output_recurrent(o: NetworkOptions, width: int) -> FeedForward:
     """In place of layers, where a step reads the output before and no hidden state."""
-    return FeedForward(width, o.hidden, depth=depth(o))
+    return FeedForward(width, o.hidden, depth=make_depth(o))
 
 
-def writing_stack(o: NetworkOptions, layers: int, dropout: float) -> dict[str, Any]:
+def decoder_network_options(o: NetworkOptions, layers: int, dropout: float) -> dict[str, Any]:
     """What `Recurrent` takes beside its sizes for an encoder or a decoder: one dropout mask a step, no cut in time."""
     return {
         "layers": layers,
         "dropout": Dropout(layers=dropout if layers > 1 else 0.0, variational=False),
-        "depth": depth(o),
+        "depth": make_depth(o),
         "init": Init(o.init, o.forget_bias, chrono=o.chrono),
         "backend": o.backend,
     }
 
 
-def depth(o: NetworkOptions) -> Depth:
+def make_depth(o: NetworkOptions) -> Depth:
     """Where layers of tanh stand."""
     return Depth(o.depth_input, o.depth_transition, o.depth_output, o.depth_between)

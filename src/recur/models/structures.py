@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, embedding, pad
 
 from recur.models.calibration import Mixture
-from recur.models.inputs import drawn
+from recur.models.inputs import draw_embedding
 from recur.models.options import GridModelOptions, TreeModelOptions
 from recur.nn import Forest, Grid, Pooling, Recursive
 
@@ -21,7 +21,7 @@ class TreeModel(nn.Module):
     def __init__(self, K: int, classes: int, options: TreeModelOptions) -> None:
         super().__init__()
         o = self.options = options
-        self.embedding = nn.Parameter(drawn(K, o.embedding, o.embedding_init))
+        self.embedding = nn.Parameter(draw_embedding(K, o.embedding, o.embedding_init))
         self.recursive = Recursive(o.compose, o.embedding, o.hidden)
         self.output = nn.Linear(o.hidden, classes)
         self.temperature = Mixture()

@@ -1,9 +1,9 @@
-"""Words as a tagger reads them: tokens, and beside them what the word looks like.
+"""WordBatch as a tagger reads them: tokens, and beside them what the word looks like.
 
     x_t = [embedding of token t; characters of its word; casing of its word]
 
 A word's characters are read by an LSTM from both ends (Lample et al. 2016), whose two last states they become, or by a
-convolution of three characters with maxout, the largest over the word (Ma and Hovy 2016; Goodfellow et al. 2013). Words
+convolution of three characters with maxout, the largest over the word (Ma and Hovy 2016; Goodfellow et al. 2013). WordBatch
 that stand in a batch several times are read once.
 """
 
@@ -20,20 +20,20 @@ from torch.nn.functional import cross_entropy, embedding, one_hot
 from recur.data.text import UNK
 from recur.data.text.tokenizers import CASINGS
 from recur.errors import OptionError
-from recur.models.classifier import Reader
-from recur.models.inputs import TokenEmbedding, beside, split_state, whole
+from recur.models.classifier import SequenceEncoder
+from recur.models.inputs import TokenEmbedding, append_time, split_state, step_indices
 from recur.models.options import TaggerOptions, WordTaggerOptions
-from recur.models.stack import State, depth
-from recur.nn import CRF, Moves, NBest, OutputRecurrent, Pooling, Recurrent, drop_steps
-from recur.nn.crf import inside, viterbi
-from recur.nn.output_recurrence import AT_ONCE
+from recur.models.stack import State, make_depth
+from recur.nn import CRF, NBest, OutputRecurrent, Pooling, Recurrent, Transitions, sequence_dropout
+from recur.nn.crf import length_mask, viterbi
+from recur.nn.output_recurrence import PARALLEL_BACKEND
 
 CASING_WIDTH = 8
-PIECES = 2
+MAXOUT_PIECES = 2
 """Linear maps whose largest is a maxout unit."""
 
 
-class Forms(NamedTuple):
+class WordFormBatch(NamedTuple):
     """The U distinct words of a batch."""
 
     characters: Tensor
@@ -46,7 +46,7 @@ class Forms(NamedTuple):
     """(B, T): the word that each token is of."""
 
 
-class Words(NamedTuple):
+class WordBatch(NamedTuple):
     """Sentences in a batch."""
 
     ids: Tensor
@@ -56,15 +56,15 @@ class Words(NamedTuple):
     ends: Tensor | None
     """The last token of each word (B, W), 0 behind the last word; None where every token is a word."""
     counts: Tensor
-    """Words in each sentence (B,)."""
-    forms: Forms | None = None
+    """WordBatch in each sentence (B,)."""
+    forms: WordFormBatch | None = None
 
     @classmethod
-    def of_tokens(cls, ids: Tensor, lengths: Tensor | None = None) -> Words:
+    def of_tokens(cls, ids: Tensor, lengths: Tensor | None = None) -> WordBatch:
         """Where every token is a word."""
         return cls(ids, lengths, None, torch.full(ids.shape[:1], ids.shape[1]) if lengths is None else lengths)
 
-    def to(self, device: torch.device) -> Words:
+    def to(self, device: torch.device) -> WordBatch:
         """On a device; lengths and counts are asked for by the host, and stay there."""
         forms = self.forms and self.forms._replace(
             characters=self.forms.characters.to(device),
@@ -90,9 +90,9 @@ class WordForms(nn.Module):
             self.recurrent = Recurrent("lstm", o.character_embedding, -(-size // 2), direction="both")
             self.pooling = Pooling("last", 2 * (-(-size // 2)), direction="both")
         if o.characters == "cnn":
-            self.convolution = nn.Conv1d(o.character_embedding, PIECES * size, 3, padding=1)
+            self.convolution = nn.Conv1d(o.character_embedding, MAXOUT_PIECES * size, 3, padding=1)
 
-    def forward(self, forms: Forms) -> Tensor:
+    def forward(self, forms: WordFormBatch) -> Tensor:
         parts = []
         if self.kind == "lstm":
             states = self.recurrent(self.embedding(forms.characters), lengths=forms.lengths).outputs
@@ -103,13 +103,13 @@ class WordForms(nn.Module):
             parts.append(self.casing(forms.casing))
         return torch.cat(parts, 1)
 
-    def _convolved(self, forms: Forms) -> Tensor:
+    def _convolved(self, forms: WordFormBatch) -> Tensor:
         x, there = self.embedding(forms.characters), None
         if forms.lengths is not None:
             there = torch.arange(forms.characters.shape[1]) < forms.lengths[:, None]
             there = there.to(forms.characters.device)[..., None]
             x = x * there  # what stands behind a word is nothing
-        found: Tensor = self.convolution(x.transpose(1, 2)).unflatten(1, (-1, PIECES)).amax(2)
+        found: Tensor = self.convolution(x.transpose(1, 2)).unflatten(1, (-1, MAXOUT_PIECES)).amax(2)
         return (found if there is None else found.masked_fill(~there.transpose(1, 2), -torch.inf)).amax(2)
 
 
@@ -118,55 +118,55 @@ def at_tokens(vectors: Tensor, which: Tensor) -> Tensor:
     return embedding(which, vectors)
 
 
-UNSEEN = -1
+UNSEEN_TAG = -1
 """In the place of a tag: one that training did not have, or none, behind the last word."""
 
 
-class Sum(NamedTuple):
+class WordSum(NamedTuple):
     """A sum over words, and how many they are."""
 
     total: Tensor
     words: int
 
 
-class Each(nn.Module):
+class IndependentTags(nn.Module):
     """Tags each for itself, with what `CRF` has: scores x (B, W, K) of words and counts (B,) of them."""
 
     def log_likelihood(self, x: Tensor, counts: Tensor, tags: Tensor) -> Tensor:
         chosen = x.log_softmax(-1).gather(2, tags.clamp(min=0)[..., None])[..., 0]
-        return chosen.masked_fill(~inside(x, counts), 0).sum(1)
+        return chosen.masked_fill(~length_mask(x, counts), 0).sum(1)
 
     def marginals(self, x: Tensor, counts: Tensor) -> Tensor:
-        return x.softmax(-1).masked_fill(~inside(x, counts)[..., None], 0)
+        return x.softmax(-1).masked_fill(~length_mask(x, counts)[..., None], 0)
 
     def nbest(self, x: Tensor, counts: Tensor, n: int = 1) -> NBest:
-        return viterbi(x.double().log_softmax(-1), counts, Moves.nothing(x), n)
+        return viterbi(x.double().log_softmax(-1), counts, Transitions.nothing(x), n)
 
 
-class TagsOut(nn.Module):
+class TagScorer(nn.Module):
     """What taggers share once a word has its scores: their loss, the best tags, and what each is worth."""
 
     class_weights: Tensor | None
-    tags: Each | CRF
+    tags: IndependentTags | CRF
 
     def loss(self, scores: Tensor, counts: Tensor, tags: Tensor) -> Tensor:
         """The mean over words; of words whose tags weigh differently, by their weights."""
         if self.class_weights is not None:
-            return cross_entropy(scores.flatten(0, 1), tags.flatten(), self.class_weights, ignore_index=UNSEEN)
+            return cross_entropy(scores.flatten(0, 1), tags.flatten(), self.class_weights, ignore_index=UNSEEN_TAG)
         total, words = self.negative_log_likelihood(scores, counts, tags)
         return total / max(words, 1)
 
-    def negative_log_likelihood(self, scores: Tensor, counts: Tensor, tags: Tensor) -> Sum:
+    def negative_log_likelihood(self, scores: Tensor, counts: Tensor, tags: Tensor) -> WordSum:
         """The sum over the sentences in which every tag was learned from; of others there is none."""
-        known = ((tags != UNSEEN) | ~inside(scores, counts)).all(1).cpu()
+        known = ((tags != UNSEEN_TAG) | ~length_mask(scores, counts)).all(1).cpu()
         if not known.all():
             if not known.any():
-                return Sum(scores.sum() * 0, 0)
+                return WordSum(scores.sum() * 0, 0)
             scores, counts, tags = scores[known], counts[known], tags[known]
-        return Sum(-self.tags.log_likelihood(scores, counts, tags).sum(), int(counts.sum()))
+        return WordSum(-self.tags.log_likelihood(scores, counts, tags).sum(), int(counts.sum()))
 
 
-class Tagger(TagsOut, Reader):
+class Tagger(TagScorer, SequenceEncoder):
     """Scores (B, W, classes) of words, each for itself."""
 
     options: TaggerOptions
@@ -175,9 +175,9 @@ class Tagger(TagsOut, Reader):
         self, K: int, classes: int, options: TaggerOptions, class_weights: Tensor | None = None, *, beside: int = 0
     ) -> None:
         super().__init__(K, classes, options, class_weights, beside=beside)
-        self.tags = Each()
+        self.tags = IndependentTags()
 
-    def forward(self, words: Words, tags: Tensor | None = None) -> Tensor:
+    def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
         """`tags` (B, W), those to learn, are not looked at: the states know nothing of them."""
         return self._read_out(self.read(words.ids, words.lengths), words.ends)
 
@@ -186,12 +186,12 @@ class Tagger(TagsOut, Reader):
         if ends is not None:
             states = states.gather(1, ends[..., None].expand(-1, -1, states.shape[2]))
         scores: Tensor = self.output(
-            drop_steps(states, o.dropout_output, training=self.training, variational=o.variational)
+            sequence_dropout(states, o.dropout_output, training=self.training, variational=o.variational)
         )
         return scores
 
     @torch.no_grad()
-    def step(self, ids: Tensor, state: State | None = None, forms: Forms | None = None) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: State | None = None, forms: WordFormBatch | None = None) -> tuple[Tensor, State]:
         """One token of each row, (B,): its scores, and the state."""
         h, state = self.read_step(ids, state)
         return self.output(h), state
@@ -212,7 +212,7 @@ class WordTagger(Tagger):
         *,
         characters: int = 0,
         frequencies: Tensor | None = None,
-        allowed: Moves | None = None,
+        allowed: Transitions | None = None,
     ) -> None:
         """Of K tokens and an alphabet of `characters`. `frequencies` (K,) say how often tokens were seen, for
         `unknown`; `allowed` are the moves between tags of a CRF."""
@@ -224,16 +224,16 @@ class WordTagger(Tagger):
             self.tags = CRF(classes, allowed)
         self.register_buffer("frequencies", frequencies if o.unknown else None, persistent=False)
 
-    def forward(self, words: Words, tags: Tensor | None = None) -> Tensor:
+    def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
         states = self.read(self._forget(words.ids), words.lengths, self._look(words.forms))
         return self._read_out(states, words.ends)
 
-    def _look(self, forms: Forms | None) -> Tensor | None:
+    def _look(self, forms: WordFormBatch | None) -> Tensor | None:
         if self.forms is None or forms is None:
             return None
         o = self.options
         vectors = at_tokens(self.forms(forms), forms.which)
-        return drop_steps(vectors, o.dropout_input, training=self.training, variational=o.variational)
+        return sequence_dropout(vectors, o.dropout_input, training=self.training, variational=o.variational)
 
     def _forget(self, ids: Tensor) -> Tensor:
         """In training, rare words are unknown now and then, so that unknown ones are learned (Kiperwasser and Goldberg
@@ -245,14 +245,14 @@ class WordTagger(Tagger):
         return ids.masked_fill(torch.rand_like(chance) < chance, UNK)
 
     @torch.no_grad()
-    def step(self, ids: Tensor, state: State | None = None, forms: Forms | None = None) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: State | None = None, forms: WordFormBatch | None = None) -> tuple[Tensor, State]:
         """One token of each row, (B,): its scores, and the state. `forms.which` is (B, 1)."""
         looks = self._look(forms)
         h, state = self.read_step(ids, state, None if looks is None else looks[:, 0])
         return self.output(h), state
 
 
-class OutputTagger(TagsOut):
+class OutputTagger(TagScorer):
     """A tagger whose steps see the class of the step before, and no hidden state: h_t = tanh(U x_t + W y_{t−1} + b).
 
     With the classes to learn all steps are computed at once; without, one after the other, each behind the likeliest
@@ -269,20 +269,20 @@ class OutputTagger(TagsOut):
         )
         self.clock = o.clock
         width = self.embedding.width + (self.clock is not None)
-        self.network = OutputRecurrent(width, o.hidden, classes, depth=depth(o), dropout=o.dropout_output)
-        self.backend = AT_ONCE
-        self.tags = Each()
+        self.network = OutputRecurrent(width, o.hidden, classes, depth=make_depth(o), dropout=o.dropout_output)
+        self.backend = PARALLEL_BACKEND
+        self.tags = IndependentTags()
         self.register_buffer("class_weights", class_weights, persistent=False)
 
     @property
     def output(self) -> nn.Linear:
         return self.network.output
 
-    def forward(self, words: Words, tags: Tensor | None = None) -> Tensor:
+    def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
         """Scores (B, T, classes); with the `tags` (B, T), behind those."""
         x = self.embedding(words.ids)
         if self.clock is not None:
-            x = beside(x, whole(words.ids), self.clock)
+            x = append_time(x, step_indices(words.ids), self.clock)
         targets = None
         if tags is not None:
             targets = one_hot(tags.clamp(min=0), self.network.output_size).to(x)
@@ -290,17 +290,17 @@ class OutputTagger(TagsOut):
         return scores
 
     @torch.no_grad()
-    def step(self, ids: Tensor, state: State | None = None, forms: Forms | None = None) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: State | None = None, forms: WordFormBatch | None = None) -> tuple[Tensor, State]:
         """One token of each row, (B,): its scores, and what the next step reads."""
         x = self.embedding.vectors(ids)
         fed, t = split_state(state, ids)
         if self.clock is not None:
-            x = beside(x, t, self.clock)
+            x = append_time(x, t, self.clock)
         logits, y = self.network.step(x, None if fed is None else fed[0][0])
         return logits, ((y,), (t + 1,))
 
 
-class Taggers(TagsOut):
+class TaggerEnsemble(TagScorer):
     """Of the same tokens and tags, all with a CRF or none."""
 
     def __init__(self, members: Sequence[WordTagger | OutputTagger]) -> None:
@@ -311,7 +311,7 @@ class Taggers(TagsOut):
         if len(fields) not in (0, len(members)):
             raise OptionError("taggers with a CRF and taggers without one do not serve as one")
         self.members, self.class_weights = nn.ModuleList(members), None
-        self.tags = copy.deepcopy(fields[0]) if fields else Each()
+        self.tags = copy.deepcopy(fields[0]) if fields else IndependentTags()
         if isinstance(self.tags, CRF):
             with torch.no_grad():
                 for name, weight in self.tags.named_parameters():
@@ -323,6 +323,6 @@ class Taggers(TagsOut):
         assert isinstance(first, nn.Linear)
         return first
 
-    def forward(self, words: Words, tags: Tensor | None = None) -> Tensor:
+    def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
         """Scores (B, W, classes)."""
         return torch.stack([member(words) for member in self.members]).mean(0)

@@ -15,18 +15,18 @@ from recur.utils.lazy import lazy
 if TYPE_CHECKING:
     from recur.nn.attention import Attention as Attention
     from recur.nn.attention import Pooling as Pooling
-    from recur.nn.compose import Composition as Composition
+    from recur.nn.composition import Composition as Composition
     from recur.nn.conditioning import Conditioned as Conditioned
     from recur.nn.crf import CRF as CRF
-    from recur.nn.crf import Moves as Moves
     from recur.nn.crf import NBest as NBest
+    from recur.nn.crf import Transitions as Transitions
     from recur.nn.drop_in import GRU as GRU
     from recur.nn.drop_in import LSTM as LSTM
     from recur.nn.drop_in import RNN as RNN
     from recur.nn.drop_in import GRUCell as GRUCell
     from recur.nn.drop_in import LSTMCell as LSTMCell
     from recur.nn.drop_in import RNNCell as RNNCell
-    from recur.nn.functional import drop_steps as drop_steps
+    from recur.nn.functional import sequence_dropout as sequence_dropout
     from recur.nn.grid import Grid as Grid
     from recur.nn.init import initialise_linear as initialise_linear
     from recur.nn.options import Connections as Connections
@@ -46,7 +46,7 @@ _NAMES = {
     "LSTM": "recur.nn.drop_in",
     "RNN": "recur.nn.drop_in",
     "Attention": "recur.nn.attention",
-    "Composition": "recur.nn.compose",
+    "Composition": "recur.nn.composition",
     "Conditioned": "recur.nn.conditioning",
     "Connections": "recur.nn.options",
     "Depth": "recur.nn.options",
@@ -58,18 +58,18 @@ _NAMES = {
     "Forest": "recur.nn.tree",
     "Grid": "recur.nn.grid",
     "Init": "recur.nn.options",
-    "Moves": "recur.nn.crf",
+    "Transitions": "recur.nn.crf",
     "NBest": "recur.nn.crf",
     "OutputRecurrent": "recur.nn.output_recurrence",
     "Pooling": "recur.nn.attention",
     "RecurrentOutput": "recur.nn.recurrent",
     "Recurrent": "recur.nn.recurrent",
     "Recursive": "recur.nn.tree",
-    "drop_steps": "recur.nn.functional",
+    "sequence_dropout": "recur.nn.functional",
     "initialise_linear": "recur.nn.init",
 }
 
-_OWN = {"Moves", "NBest", "drop_steps", "initialise_linear"}
+_OWN = {"Transitions", "NBest", "sequence_dropout", "initialise_linear"}
 """For recur itself."""
 
 __all__ = [name for name in _NAMES if name not in _OWN]

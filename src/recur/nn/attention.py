@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from recur.errors import OptionError, ShapeError, unknown
 from recur.nn.options import check_direction
 
-KINDS = ("additive", "dot")
+ATTENTION_KINDS = ("additive", "dot")
 
 
 class Attention(nn.Module):
@@ -33,8 +33,8 @@ class Attention(nn.Module):
 
     def __init__(self, kind: str, query_size: int, memory_size: int, size: int) -> None:
         super().__init__()
-        if kind not in KINDS:
-            raise OptionError(unknown("attention", kind, KINDS))
+        if kind not in ATTENTION_KINDS:
+            raise OptionError(unknown("attention", kind, ATTENTION_KINDS))
         self.kind, self.size = kind, size
         self.query = nn.Linear(query_size, size, bias=kind == "additive")
         self.key = nn.Linear(memory_size, size, bias=False)
@@ -64,12 +64,12 @@ class Attention(nn.Module):
         return weights @ memory, weights
 
 
-POOLS = ("last", "mean", "max", "concat", "attention", "self-attention")
+POOLING_KINDS = ("last", "mean", "max", "concat", "attention", "self-attention")
 
-PARTS = {"concat": ("last", "mean", "max")}
+POOLING_PARTS = {"concat": ("last", "mean", "max")}
 """What a pool is made of, where it is of several."""
 
-Carried = tuple[Tensor, ...]
+PoolingState = tuple[Tensor, ...]
 """What a pool needs of all states so far."""
 
 
@@ -84,8 +84,8 @@ class Pooling(nn.Module):
 
     def __init__(self, pool: str, width: int, *, direction: str = "forward", heads: int = 4) -> None:
         super().__init__()
-        if pool not in POOLS:
-            raise OptionError(unknown("pooling", pool, POOLS))
+        if pool not in POOLING_KINDS:
+            raise OptionError(unknown("pooling", pool, POOLING_KINDS))
         self.pool, self.direction = pool, check_direction(direction)
         attends = pool in ("attention", "self-attention")
         self.heads = heads if pool == "self-attention" else 1
@@ -95,7 +95,7 @@ class Pooling(nn.Module):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return PARTS.get(self.pool, (self.pool,))
+        return POOLING_PARTS.get(self.pool, (self.pool,))
 
     def forward(self, states: Tensor, lengths: Tensor | None) -> Tensor:
         B, T, _ = states.shape
@@ -129,13 +129,13 @@ class Pooling(nn.Module):
         scores: Tensor = self.query(torch.tanh(self.key(states)))
         return scores
 
-    def step(self, h: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
+    def step(self, h: Tensor, carried: PoolingState | None = None) -> tuple[Tensor, PoolingState]:
         """One state more, (B, H): the pool of all so far, and what to pass with the next; None at the start."""
         if self.direction != "forward":
             raise OptionError(f"one step at a time needs direction='forward', this pooling has {self.direction!r}")
         pooled, kept = [], list[Tensor]()
         for part in self.parts:
-            takes = CARRIED[part]
+            takes = POOLING_STATE_SIZES[part]
             own, rest = (None, None) if carried is None else (carried[:takes], carried[takes:])
             found, new = self._step(part, h, own)
             pooled.append(found)
@@ -143,7 +143,7 @@ class Pooling(nn.Module):
             carried = rest
         return torch.cat(pooled, -1), tuple(kept)
 
-    def _step(self, part: str, h: Tensor, carried: Carried | None) -> tuple[Tensor, Carried]:
+    def _step(self, part: str, h: Tensor, carried: PoolingState | None) -> tuple[Tensor, PoolingState]:
         if part == "last":
             return h, ()
         if part == "max":
@@ -166,5 +166,5 @@ def _filled(x: Tensor, padding: Tensor | None, value: float) -> Tensor:
     return x if padding is None else x.masked_fill(padding, value)
 
 
-CARRIED = {"last": 0, "max": 1, "mean": 3, "attention": 3, "self-attention": 3}
+POOLING_STATE_SIZES = {"last": 0, "max": 1, "mean": 3, "attention": 3, "self-attention": 3}
 """How many tensors a part hands on."""

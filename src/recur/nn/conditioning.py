@@ -28,7 +28,7 @@ from recur.nn.output_recurrence import FeedForward
 from recur.nn.recurrent import NetworkState, Recurrent, RecurrentOutput
 from recur.ops import GivenState
 
-WAYS = ("none", "initial", "input", "both", "aligned")
+CONDITIONING_MODES = ("none", "initial", "input", "both", "aligned")
 
 
 class Conditioned(nn.Module):
@@ -51,8 +51,8 @@ class Conditioned(nn.Module):
     ) -> None:
         """`recurrence` is "hidden", or "output": then no hidden state sees another, and x_t must hold what does."""
         super().__init__()
-        if way not in WAYS:
-            raise OptionError(unknown("condition", way, WAYS))
+        if way not in CONDITIONING_MODES:
+            raise OptionError(unknown("condition", way, CONDITIONING_MODES))
         if options.get("direction", "forward") != "forward":
             raise OptionError("a network with a context needs direction='forward': the context is its start")
         self.way, self.context_size = way, context_size

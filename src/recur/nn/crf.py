@@ -26,7 +26,7 @@ FORBIDDEN = -1e5
 """What a move that is not allowed costs: it is made only where there is no other."""
 
 
-class Moves(NamedTuple):
+class Transitions(NamedTuple):
     """Scores of moves, or whether they are allowed: which tag comes first (K,), after another (K, K), last (K,)."""
 
     start: Tensor
@@ -34,7 +34,7 @@ class Moves(NamedTuple):
     end: Tensor
 
     @classmethod
-    def nothing(cls, like: Tensor) -> Moves:
+    def nothing(cls, like: Tensor) -> Transitions:
         """All alike: each tag for itself."""
         K = like.shape[-1]
         return cls(like.new_zeros(K), like.new_zeros(K, K), like.new_zeros(K))
@@ -57,58 +57,58 @@ class CRF(nn.Module):
     torch.Size([1, 2, 4])
     """
 
-    def __init__(self, K: int, allowed: Moves | None = None) -> None:
+    def __init__(self, K: int, allowed: Transitions | None = None) -> None:
         super().__init__()
         self.K = K
         self.start = nn.Parameter(torch.empty(K).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(K, K).uniform_(-0.1, 0.1))
         self.end = nn.Parameter(torch.empty(K).uniform_(-0.1, 0.1))
-        for name, part in (allowed or Moves(None, None, None))._asdict().items():  # type: ignore[arg-type]
+        for name, part in (allowed or Transitions(None, None, None))._asdict().items():  # type: ignore[arg-type]
             self.register_buffer(f"allowed_{name}", part, persistent=False)
 
-    def moves(self, constrained: bool = True) -> Moves:
+    def moves(self, constrained: bool = True) -> Transitions:
         weights = (self.start, self.transitions, self.end)
-        allowed = [getattr(self, f"allowed_{name}") for name in Moves._fields]
+        allowed = [getattr(self, f"allowed_{name}") for name in Transitions._fields]
         if not constrained or allowed[0] is None:
-            return Moves(*weights)
-        return Moves(*(w.masked_fill(~a, FORBIDDEN) for w, a in zip(weights, allowed, strict=True)))
+            return Transitions(*weights)
+        return Transitions(*(w.masked_fill(~a, FORBIDDEN) for w, a in zip(weights, allowed, strict=True)))
 
     def log_likelihood(self, x: Tensor, lengths: Tensor, tags: Tensor) -> Tensor:
         """log P of each row's tags (B, T), whatever stands behind their ends; (B,)."""
-        check(self.K, x, lengths)
+        check_scores(self.K, x, lengths)
         x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # sums over time want more digits
         moves = self.moves(constrained=False)
         return path_score(x, lengths, moves, tags) - log_partition(x, lengths, moves)
 
     def marginals(self, x: Tensor, lengths: Tensor) -> Tensor:
         """P(y_t = k | x) (B, T, K), zero behind the ends."""
-        check(self.K, x, lengths)
+        check_scores(self.K, x, lengths)
         return marginals(x, lengths, self.moves())
 
     def nbest(self, x: Tensor, lengths: Tensor, n: int = 1) -> NBest:
         """The likeliest n sequences of tags; their scores are log P among all that are allowed."""
-        check(self.K, x, lengths)
+        check_scores(self.K, x, lengths)
         with torch.no_grad():
             found = viterbi(x, lengths, self.moves(), n)
             total = log_partition(x, lengths, self.moves())
         return NBest(found.tags, found.scores - total[:, None])
 
 
-def check(K: int, x: Tensor, lengths: Tensor) -> None:
+def check_scores(K: int, x: Tensor, lengths: Tensor) -> None:
     if x.dim() != 3 or x.shape[-1] != K:
         raise ShapeError(f"CRF: x must be (B, T, K={K}), got {tuple(x.shape)}")
     if lengths.shape != x.shape[:1] or not 1 <= int(lengths.min()) <= int(lengths.max()) <= x.shape[1]:
         raise ShapeError(f"CRF: lengths must be ({len(x)},), each 1 … {x.shape[1]}, got {lengths.tolist()}")
 
 
-def inside(x: Tensor, lengths: Tensor) -> Tensor:
+def length_mask(x: Tensor, lengths: Tensor) -> Tensor:
     """Which steps are inside their sequence (B, T)."""
     return torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None]
 
 
-def path_score(x: Tensor, lengths: Tensor, moves: Moves, tags: Tensor) -> Tensor:
+def path_score(x: Tensor, lengths: Tensor, moves: Transitions, tags: Tensor) -> Tensor:
     """The score of one path through each row (B,)."""
-    there = inside(x, lengths)
+    there = length_mask(x, lengths)
     tags = tags.masked_fill(~there, 0)
     at_steps = x.gather(2, tags[..., None])[..., 0].masked_fill(~there, 0).sum(1)
     between = moves.between[tags[:, :-1], tags[:, 1:]].masked_fill(~there[:, 1:], 0).sum(1)
@@ -119,9 +119,9 @@ def path_score(x: Tensor, lengths: Tensor, moves: Moves, tags: Tensor) -> Tensor
 # The sum over all paths -----------------------------------------------------------------------------------------
 
 
-def plain_log_partition(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
+def plain_log_partition(x: Tensor, lengths: Tensor, moves: Transitions) -> Tensor:
     """log Z (B,), the forward algorithm as it is written, differentiated by autograd."""
-    there = inside(x, lengths)
+    there = length_mask(x, lengths)
     alpha = moves.start + x[:, 0]
     for t in range(1, x.shape[1]):
         new = torch.logsumexp(alpha[:, :, None] + moves.between, dim=1) + x[:, t]
@@ -129,7 +129,7 @@ def plain_log_partition(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
     return torch.logsumexp(alpha + moves.end, dim=1)
 
 
-def log_partition(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
+def log_partition(x: Tensor, lengths: Tensor, moves: Transitions) -> Tensor:
     """log Z (B,)."""
     total: Tensor = _LogPartition.apply(x, lengths.to(x.device), *moves)
     if bool(torch.isfinite(total).all()):
@@ -137,11 +137,11 @@ def log_partition(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
     return plain_log_partition(x, lengths, moves)
 
 
-def marginals(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
+def marginals(x: Tensor, lengths: Tensor, moves: Transitions) -> Tensor:
     """P(y_t = k) (B, T, K): the gradient of log Z with respect to x."""
     with torch.enable_grad():
         x = x.detach().double().requires_grad_()
-        total = log_partition(x, lengths, Moves(*(part.detach().double() for part in moves)))
+        total = log_partition(x, lengths, Transitions(*(part.detach().double() for part in moves)))
         (found,) = torch.autograd.grad(total.sum(), x)
     return found
 
@@ -151,7 +151,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, lengths: Tensor, start: Tensor, between: Tensor, end: Tensor) -> Tensor:
-        there, (B, T, K) = inside(x, lengths), x.shape
+        there, (B, T, K) = length_mask(x, lengths), x.shape
         last = lengths - 1
         highest = x.detach().amax(2, keepdim=True)
         e = (x - highest).double().exp_()
@@ -199,9 +199,9 @@ class _LogPartition(torch.autograd.Function):
 # The best of all paths ------------------------------------------------------------------------------------------
 
 
-def viterbi(x: Tensor, lengths: Tensor, moves: Moves, n: int = 1) -> NBest:
+def viterbi(x: Tensor, lengths: Tensor, moves: Transitions, n: int = 1) -> NBest:
     """The n best paths of each row and their scores (Viterbi 1967; n of them, each tag keeps its n best so far)."""
-    (B, T, K), there = x.shape, inside(x, lengths)
+    (B, T, K), there = x.shape, length_mask(x, lengths)
     start, between, end = (part.double() for part in moves)
     x = x.double()
     best = x.new_full((B, K, n), -torch.inf)

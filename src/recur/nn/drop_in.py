@@ -23,7 +23,7 @@ from torch.types import Device
 from recur import cells
 from recur.errors import OptionError, ShapeError
 from recur.nn.init import check_weights_fit, initialise
-from recur.nn.options import Dropout, flag, whole
+from recur.nn.options import Dropout, check_flag, check_integer
 from recur.nn.recurrent import NetworkState, Recurrent
 from recur.ops import check_backend, scan
 
@@ -31,7 +31,7 @@ TorchState = Tensor | tuple[Tensor, ...]
 """A final or initial state as torch.nn has it: (L, B, H), or a tuple of them for an LSTM."""
 
 
-class _AsTorch(Recurrent):
+class _TorchRecurrent(Recurrent):
     """torch.nn's conventions around Recurrent: time-major by default, states (L, B, H), packed sequences."""
 
     def __init__(
@@ -49,7 +49,7 @@ class _AsTorch(Recurrent):
         *,
         backend: str = "auto",
     ) -> None:
-        proj_size = whole("proj_size", proj_size, 0)
+        proj_size = check_integer("proj_size", proj_size, 0)
         if proj_size and not isinstance(self, LSTM):
             raise OptionError(f"{type(self).__name__}: proj_size is only for LSTM, as in torch.nn; got {proj_size}")
         if proj_size and proj_size >= hidden_size:
@@ -59,15 +59,19 @@ class _AsTorch(Recurrent):
             input_size,
             hidden_size,
             layers=num_layers,
-            bias=flag("bias", bias),
+            bias=check_flag("bias", bias),
             projection=proj_size,
-            direction="both" if flag("bidirectional", bidirectional) else "forward",
+            direction="both" if check_flag("bidirectional", bidirectional) else "forward",
             dropout=Dropout(dropout, variational=False),
             backend=backend,
             device=device,
             dtype=dtype,
         )
-        self.num_layers, self.batch_first, self.proj_size = num_layers, flag("batch_first", batch_first), proj_size
+        self.num_layers, self.batch_first, self.proj_size = (
+            num_layers,
+            check_flag("batch_first", batch_first),
+            proj_size,
+        )
 
     def _make_cell(self) -> cells.Cell:
         raise NotImplementedError
@@ -106,7 +110,9 @@ class _AsTorch(Recurrent):
         if x.shape[0]:
             outputs, state, _ = super().forward(x, start)
         else:
-            outputs, state, _ = super().forward(a_row_more(x), start and [tuple(map(a_row_more, s)) for s in start])
+            outputs, state, _ = super().forward(
+                append_zero_row(x), start and [tuple(map(append_zero_row, s)) for s in start]
+            )
             outputs, state = outputs[:0], tuple(self.cell.state([part[:0] for part in s]) for s in state)
         outputs = outputs if self.batch_first else outputs.transpose(0, 1).contiguous()
         outputs = outputs if batched else outputs.squeeze(0 if self.batch_first else 1)
@@ -133,7 +139,7 @@ class _AsTorch(Recurrent):
         return parts if len(parts) > 1 else parts[0]
 
 
-def a_row_more(batch: Tensor) -> Tensor:
+def append_zero_row(batch: Tensor) -> Tensor:
     """A batch of no sequence has one of zeros for the scan, which is cut off behind it: so all gradients are there, and
     zero, as torch.nn has them."""
     return torch.cat([batch, batch.new_zeros(1, *batch.shape[1:])])
@@ -148,7 +154,7 @@ def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> Pa
     return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
 
 
-class RNN(_AsTorch):
+class RNN(_TorchRecurrent):
     """torch.nn.RNN, for the cell `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
 
     >>> outputs, h = recur.nn.RNN(3, 4, nonlinearity="relu")(torch.randn(5, 2, 3))      # (T, B, D), as torch.nn
@@ -172,7 +178,7 @@ class RNN(_AsTorch):
         return cells.Elman(self.nonlinearity)
 
 
-class GRU(_AsTorch):
+class GRU(_TorchRecurrent):
     """torch.nn.GRU, for the cell `GRU`.
 
     >>> ours, theirs = recur.nn.GRU(3, 4, batch_first=True), torch.nn.GRU(3, 4, batch_first=True)
@@ -186,7 +192,7 @@ class GRU(_AsTorch):
         return cells.GRU()
 
 
-class LSTM(_AsTorch):
+class LSTM(_TorchRecurrent):
     """torch.nn.LSTM, for the cell `LSTM`.
 
     >>> outputs, (h, c) = recur.nn.LSTM(3, 4, num_layers=2, bidirectional=True)(torch.randn(5, 2, 3))
@@ -198,7 +204,7 @@ class LSTM(_AsTorch):
         return cells.LSTM()
 
 
-class _CellAsTorch(nn.Module):
+class _TorchCell(nn.Module):
     """torch.nn's conventions around one step of a scan: (B, D) or (D,) in, (B, H) or (H,) out."""
 
     def __init__(
@@ -212,8 +218,11 @@ class _CellAsTorch(nn.Module):
         backend: str,
     ) -> None:
         super().__init__()
-        self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
-        self.bias, self.backend, self.cell = flag("bias", bias), backend, cell
+        self.input_size, self.hidden_size = (
+            check_integer("input_size", input_size, 1),
+            check_integer("hidden_size", hidden_size, 1),
+        )
+        self.bias, self.backend, self.cell = check_flag("bias", bias), backend, cell
         check_backend(backend)
         check_weights_fit(cell.shapes(self.input_size, self.hidden_size), 1, device, dtype)
         for name, shape in cell.shapes(self.input_size, self.hidden_size).items():
@@ -246,7 +255,7 @@ class _CellAsTorch(nn.Module):
                 raise ShapeError(f"{who}: hx must be {len(expected)} of {expected}, got {shapes}")
         x, state = _rows(input), state and tuple(map(_rows, state))
         if not len(x):
-            x, state = a_row_more(x), state and tuple(map(a_row_more, state))
+            x, state = append_zero_row(x), state and tuple(map(append_zero_row, state))
         final = scan(self.cell, self.weights(), x[:, None], state, backend=self.backend).state
         parts = tuple(part[: len(input)] if input.dim() == 2 else part[0] for part in final)
         return parts if len(parts) > 1 else parts[0]
@@ -259,7 +268,7 @@ def _rows(given: Tensor) -> Tensor:
     return given if given.dim() == 2 else given[None]
 
 
-class RNNCell(_CellAsTorch):
+class RNNCell(_TorchCell):
     """torch.nn.RNNCell, one step of `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
 
     >>> recur.nn.RNNCell(3, 4)(torch.randn(2, 3)).shape
@@ -285,7 +294,7 @@ class RNNCell(_CellAsTorch):
         return super().extra_repr() + ("" if usual else f", nonlinearity={self.nonlinearity}")
 
 
-class GRUCell(_CellAsTorch):
+class GRUCell(_TorchCell):
     """torch.nn.GRUCell, one step of `GRU`.
 
     >>> cell, h = recur.nn.GRUCell(3, 4), torch.zeros(2, 4)
@@ -308,7 +317,7 @@ class GRUCell(_CellAsTorch):
         super().__init__(cells.GRU(), input_size, hidden_size, bias, device, dtype, backend)
 
 
-class LSTMCell(_CellAsTorch):
+class LSTMCell(_TorchCell):
     """torch.nn.LSTMCell, one step of `LSTM`.
 
     >>> h, c = recur.nn.LSTMCell(3, 4)(torch.randn(2, 3))

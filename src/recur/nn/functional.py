@@ -14,7 +14,7 @@ from torch.types import Device
 from recur.errors import OptionError
 
 
-def drop(x: Tensor, p: float) -> Tensor:
+def fast_dropout(x: Tensor, p: float) -> Tensor:
     """x with each entry dropped with probability p, and what stays divided by 1 − p.
 
     On the CPU from 16 random bits an entry: whole words are drawn faster than torch throws its coins, which
@@ -29,19 +29,19 @@ def drop(x: Tensor, p: float) -> Tensor:
     return x * (bits >= dropped - 32768).to(x.dtype).div_(1 - p)
 
 
-def drop_steps(x: Tensor, p: float, *, training: bool, variational: bool) -> Tensor:
+def sequence_dropout(x: Tensor, p: float, *, training: bool, variational: bool) -> Tensor:
     """(B, T, D) with entries dropped: one mask for a whole sequence (Gal and Ghahramani 2016), or one for each step."""
     if not (training and p):
         return x
     if not variational:
-        return drop(x, p)
-    return x * drop(x.new_ones(x.shape[0], 1, x.shape[2]), p)
+        return fast_dropout(x, p)
+    return x * fast_dropout(x.new_ones(x.shape[0], 1, x.shape[2]), p)
 
 
-CHUNK = {"cpu": 32 << 20, "cuda": 64 << 20}
+LOGITS_CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 64 << 20}
 """Bytes of float32 logits at a time: on a CPU so many rows that V is read seldom, on a GPU about its L2."""
 
-FEWEST = 16
+MIN_CHUNK_ROWS = 16
 """Rows at a time, at least: fewer read V too often."""
 
 
@@ -54,14 +54,14 @@ def linear_cross_entropy(
     more than that, this is PyTorch's own cross_entropy. Under autocast products are of its dtype, sums of float32.
     """
     N, K = len(h), len(weight)
-    limit = CHUNK.get(h.device.type, CHUNK["cpu"]) if chunk is None else chunk
+    limit = LOGITS_CHUNK_BYTES.get(h.device.type, LOGITS_CHUNK_BYTES["cpu"]) if chunk is None else chunk
     if limit >= 4 * N * K:
         return cross_entropy(linear(h, weight, bias), targets, label_smoothing=smoothing)
     kind = h.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
     if h.dtype == torch.float64:
         dtype = h.dtype
-    rows = max(FEWEST, limit // (4 * K))
+    rows = max(MIN_CHUNK_ROWS, limit // (4 * K))
     rows = -(-N // -(-N // rows))  # as many in each chunk
     loss: Tensor = _LinearCrossEntropy.apply(h, weight, bias, targets, smoothing, rows, dtype)
     return loss
@@ -132,7 +132,9 @@ def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtyp
     return nn.Sequential(*layers)
 
 
-def make_between(widths: Sequence[int], depth: int, device: Device, dtype: torch.dtype | None) -> nn.ModuleList | None:
+def make_between_mlps(
+    widths: Sequence[int], depth: int, device: Device, dtype: torch.dtype | None
+) -> nn.ModuleList | None:
     """One behind each recurrent layer but the last, of outputs of these widths; None for none."""
     if not depth:
         return None
@@ -159,7 +161,7 @@ def apply_mlp(mlp: nn.Module | None, x: Tensor, padding: Tensor | None) -> Tenso
     return mlp(x.masked_fill(padding, 0)).masked_fill(padding, 0)  # type: ignore[no-any-return]
 
 
-def padding_of(x: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
+def padding_mask(x: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
     """(B, T, 1): which steps lie behind a row's length."""
     ends = torch.as_tensor(lengths, device=x.device)
     return (torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None]

@@ -16,7 +16,7 @@ from torch.types import Device
 
 from recur.cells import State
 from recur.errors import BackendError, OptionError, ShapeError, unknown
-from recur.nn.compose import COMPOSITIONS, Composition, cell_of
+from recur.nn.composition import COMPOSITIONS, Composition, composition_cell
 from recur.ops.check import check_like
 from recur.ops.cpu import compiled
 
@@ -38,7 +38,7 @@ def diagonals(R: int, C: int) -> list[Diagonal]:
     return found
 
 
-def along_diagonals(compose: Composition, x: Tensor, M: Tensor, turns: list[tuple[int, ...]]) -> Tensor:
+def scan_diagonals(compose: Composition, x: Tensor, M: Tensor, turns: list[tuple[int, ...]]) -> Tensor:
     """h (B, R, C, Q·H) of x (B, R, C, D) and M = [W_1 W_2 U b] (Q, G·H, 2H + D + 1), for a pointwise composition.
 
     turns   for each corner, which axes of x are turned around
@@ -67,7 +67,7 @@ def along_diagonals(compose: Composition, x: Tensor, M: Tensor, turns: list[tupl
 CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
 """Which axes of (·, R, C, ·) are turned around for each corner; two are opposite ones."""
 
-BACKENDS = ("native", "torch", "loop")
+GRID_BACKENDS = ("native", "torch", "loop")
 """All diagonals in one call of the C++ core, a diagonal at a time in PyTorch operations, and a point at a time."""
 
 
@@ -75,7 +75,7 @@ class Grid(nn.Module):
     """A composition over grids: (B, R, C, D) in, (B, R, C, corners · H) out.
 
     compose   net, the two-dimensional RNN, or lstm, the two-dimensional LSTM; or a Composition of one's own that has
-              `equations`: see recur.nn.compose
+              `equations`: see recur.nn.composition
     corners   1, 2 (top left and bottom right) or 4: where reading starts, each with weights of its own
     backend   native, torch, loop, or auto: the first that can run; see `choose`. One asked for by name runs or raises.
 
@@ -97,14 +97,14 @@ class Grid(nn.Module):
         super().__init__()
         if corners not in CORNERS:
             raise OptionError(f"a grid is read from 1, 2 or 4 corners, got {corners!r}")
-        if backend not in ("auto", *BACKENDS):
-            raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
+        if backend not in ("auto", *GRID_BACKENDS):
+            raise BackendError(unknown("backend", backend, ["auto", *GRID_BACKENDS]))
         self.turns, self.backend = CORNERS[corners], backend
         kind = _pointwise(compose)
         made = [kind(input_size, hidden_size, device=device, dtype=dtype) for _ in self.turns]
         self.composes = nn.ModuleList(made)
         self.input_size, self.output_size = input_size, corners * hidden_size
-        self._cell = cell_of(kind)
+        self._cell = composition_cell(kind)
 
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)
@@ -142,7 +142,7 @@ class Grid(nn.Module):
     def _diagonals(self, x: Tensor, M: Tensor) -> Tensor:
         compose = self.composes[0]
         assert isinstance(compose, Composition)
-        return along_diagonals(compose, x, M, self.turns)
+        return scan_diagonals(compose, x, M, self.turns)
 
     def plain(self, x: Tensor) -> Tensor:
         """The definition: corner by corner, row by row, point by point."""

@@ -10,7 +10,7 @@ from typing import SupportsIndex
 from recur.errors import OptionError, shown, unknown
 
 
-def whole(name: str, value: object, least: int) -> int:
+def check_integer(name: str, value: object, least: int) -> int:
     """A whole number, of Python's or NumPy's, that is large enough, and not larger than any memory."""
     try:
         number = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else -1
@@ -35,7 +35,7 @@ def check_memory(needed: float, there: float) -> None:
         )
 
 
-def flag(name: str, value: object) -> bool:
+def check_flag(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise OptionError(f"{name} must be True or False, got {shown(value)}")
@@ -46,7 +46,7 @@ DIRECTIONS = ("forward", "backward", "both")
 
 MERGES = ("concat", "sum", "mean", "product")
 
-SCHEMES = {"torch": None, "glorot": None, "orthogonal": None, "identity": 1.0, "normal": 0.01}
+INIT_SCHEMES = {"torch": None, "glorot": None, "orthogonal": None, "identity": 1.0, "normal": 0.01}
 """The ways to draw weights, and the number each takes after a colon, if it takes one; see recur.nn.init."""
 
 
@@ -77,7 +77,7 @@ class Dropout:
             if not is_number(p) or not 0 <= p <= 1:
                 raise OptionError(f"dropout of {name} must lie in 0 … 1, got {p!r}")
             object.__setattr__(self, name, float(p))
-        flag("variational", self.variational)
+        check_flag("variational", self.variational)
 
     @staticmethod
     def of(given: float | Dropout) -> Dropout:
@@ -103,8 +103,8 @@ class Connections:
     def __post_init__(self) -> None:
         if not isinstance(self.merge, str) or self.merge not in MERGES:
             raise OptionError(unknown("merge", self.merge, MERGES))
-        flag("residual", self.residual)
-        flag("skip", self.skip)
+        check_flag("residual", self.residual)
+        check_flag("skip", self.skip)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Depth:
 
     def __post_init__(self) -> None:
         for name in ("input", "transition", "output", "between"):
-            object.__setattr__(self, name, whole(f"depth of {name}", getattr(self, name), 0))
+            object.__setattr__(self, name, check_integer(f"depth of {name}", getattr(self, name), 0))
 
 
 @dataclass(frozen=True)
@@ -175,16 +175,16 @@ class Init:
 
 
 def check_chrono(chrono: int | None, forget_bias: float | None) -> None:
-    if chrono is not None and whole("chrono", chrono, 3) and forget_bias is not None:
+    if chrono is not None and check_integer("chrono", chrono, 3) and forget_bias is not None:
         raise OptionError(f"chrono draws the biases of forget gates: leave forget_bias {forget_bias:g} away")
 
 
 def parse_scheme(scheme: str) -> tuple[str, float]:
     """`normal:0.01` → its name and its number."""
     name, colon, written = scheme.partition(":") if isinstance(scheme, str) else ("", "", "")
-    if name not in SCHEMES:
-        raise OptionError(unknown("initialisation", scheme, SCHEMES))
-    default = SCHEMES[name]
+    if name not in INIT_SCHEMES:
+        raise OptionError(unknown("initialisation", scheme, INIT_SCHEMES))
+    default = INIT_SCHEMES[name]
     try:
         number = float(written) if colon else (default or 0.0)
         if (colon and default is None) or not 0 <= number < 1e30:

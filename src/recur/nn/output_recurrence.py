@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
 from recur.errors import OptionError, ShapeError, unknown
-from recur.nn.functional import apply_mlp, drop_steps, make_mlp, padding_of, reset_mlp
-from recur.nn.options import Depth, whole
+from recur.nn.functional import apply_mlp, make_mlp, padding_mask, reset_mlp, sequence_dropout
+from recur.nn.options import Depth, check_integer
 from recur.nn.recurrent import NetworkState, RecurrentOutput
 from recur.ops import GivenState, Trace
 
-AT_ONCE = "all at once"
+PARALLEL_BACKEND = "all at once"
 """What ran, where a backend is named: no step waits for another."""
 
 
@@ -34,7 +34,7 @@ def _likeliest(o: Tensor) -> Tensor:
     return one_hot(o.argmax(-1), o.shape[-1]).to(o.dtype)
 
 
-FED_BACK: dict[str, Callable[[Tensor], Tensor]] = {
+FEEDBACK_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "output": lambda o: o,
     "softmax": lambda o: o.softmax(-1),
     "likeliest": _likeliest,
@@ -67,8 +67,8 @@ class OutputRecurrent(nn.Module):
         super().__init__()
         if depth.transition:
             raise OptionError("no hidden state is read by the next: there is no transition to deepen")
-        if feed not in FED_BACK:
-            raise OptionError(unknown("feed", feed, FED_BACK))
+        if feed not in FEEDBACK_FUNCTIONS:
+            raise OptionError(unknown("feed", feed, FEEDBACK_FUNCTIONS))
         if activation not in ACTIVATIONS:
             raise OptionError(unknown("activation", activation, ACTIVATIONS))
         self.input_size, self.output_size, self.feed, self.activation = input_size, output_size, feed, activation
@@ -87,7 +87,7 @@ class OutputRecurrent(nn.Module):
             raise ShapeError(f"OutputRecurrent: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
         before = x.new_zeros(len(x), self.output_size) if first is None else first
         if targets is None:
-            return self.run(x, lambda t, o: FED_BACK[self.feed](o), before)
+            return self.run(x, lambda t, o: FEEDBACK_FUNCTIONS[self.feed](o), before)
         if targets.shape != (*x.shape[:2], self.output_size):
             shape = (*x.shape[:2], self.output_size)
             raise ShapeError(f"OutputRecurrent: targets must be {shape}, got {tuple(targets.shape)}")
@@ -98,7 +98,7 @@ class OutputRecurrent(nn.Module):
         """One step of use: (B, D) and y_{t−1} (B, O), None at the start, to o_t and the y_t that the next one reads."""
         share = self._share(x)
         o = self._read_out(share if before is None else share + self.back(before))
-        return o, FED_BACK[self.feed](o)
+        return o, FEEDBACK_FUNCTIONS[self.feed](o)
 
     def _share(self, x: Tensor) -> Tensor:
         found: Tensor = self.hidden(apply_mlp(self.input_mlp, x, None))
@@ -106,7 +106,7 @@ class OutputRecurrent(nn.Module):
 
     def _read_out(self, a: Tensor) -> Tensor:
         h = apply_mlp(self.output_mlp, ACTIVATIONS[self.activation](a), None)
-        found: Tensor = self.output(drop_steps(h, self.dropout, training=self.training, variational=False))
+        found: Tensor = self.output(sequence_dropout(h, self.dropout, training=self.training, variational=False))
         return found
 
     def run(self, x: Tensor, next_fed: Callable[[int, Tensor], Tensor], before: Tensor) -> Tensor:
@@ -132,7 +132,10 @@ class FeedForward(nn.Module):
         super().__init__()
         if depth.transition:
             raise OptionError("no hidden state is read by the next: there is no transition to deepen")
-        self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
+        self.input_size, self.hidden_size = (
+            check_integer("input_size", input_size, 1),
+            check_integer("hidden_size", hidden_size, 1),
+        )
         self.output_size, self.layers, self.depth = hidden_size, 1, depth
         self.input_mlp = make_mlp(input_size, hidden_size, depth.input, None, None)
         self.output_mlp = make_mlp(hidden_size, hidden_size, depth.output, None, None)
@@ -154,9 +157,9 @@ class FeedForward(nn.Module):
             raise ShapeError(f"FeedForward: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
         h = self._hidden(x)
         if lengths is not None:
-            h = h.masked_fill(padding_of(x, lengths), 0)
+            h = h.masked_fill(padding_mask(x, lengths), 0)
         record = Trace(None, x, None)
-        record.backend = AT_ONCE
+        record.backend = PARALLEL_BACKEND
         return RecurrentOutput(h, (), (record,))
 
     @torch.no_grad()

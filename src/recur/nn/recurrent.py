@@ -13,10 +13,18 @@ from torch.types import Device
 from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
 from recur.errors import OptionError, ShapeError
-from recur.nn.functional import apply_mlp, drop, drop_steps, make_between, make_mlp, padding_of, reset_mlp
+from recur.nn.functional import (
+    apply_mlp,
+    fast_dropout,
+    make_between_mlps,
+    make_mlp,
+    padding_mask,
+    reset_mlp,
+    sequence_dropout,
+)
 from recur.nn.init import check_init, check_weights_fit, initialise
-from recur.nn.options import Connections, Depth, Dropout, Init, check_direction, whole
-from recur.nn.streaming import States, Stream, one_step, start_of
+from recur.nn.options import Connections, Depth, Dropout, Init, check_direction, check_integer
+from recur.nn.streaming import LayerStates, Stream, initial_state, one_step
 from recur.ops import GivenState, Scanned, Trace, check_backend, register_result, scan, scan_both
 from recur.ops.bptt import BPTT
 from recur.ops.check import check_dense
@@ -26,7 +34,7 @@ NetworkState = tuple[Tensors, ...]
 
 
 class RecurrentOutput(NamedTuple):
-    """What a recurrent network returns. States and traces: layer by layer, forward before backward.
+    """What a recurrent network returns. LayerStates and traces: layer by layer, forward before backward.
 
     >>> outputs, state, trace = recur.Recurrent("lstm", 3, 4, layers=2)(torch.randn(2, 5, 3))
     >>> outputs.shape, len(state), trace[0].backend
@@ -51,7 +59,7 @@ def check_dropout(net: Recurrent) -> None:
         raise OptionError(f"{who} multiplies its state inside the step too, where dropout of the state cannot act")
 
 
-def check_given(net: Recurrent, x: Tensor, state: Sequence[GivenState] | None) -> None:
+def check_call(net: Recurrent, x: Tensor, state: Sequence[GivenState] | None) -> None:
     who, n = type(net.cell).__name__, len(net._names)
     if not isinstance(x, Tensor) or x.is_nested or x.dim() != 3 or x.shape[-1] != net.input_size:
         got: object = tuple(check_dense(net.cell, "x", x).shape) if isinstance(x, Tensor) else type(x).__name__
@@ -68,26 +76,28 @@ def check_forward(net: Recurrent) -> None:
         raise OptionError(f"one step at a time needs direction='forward', this network has {net.direction!r}")
 
 
-MERGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+MERGE_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "concat": lambda forward, backward: torch.cat([forward, backward], dim=-1),
     "sum": torch.add,
     "mean": lambda forward, backward: (forward + backward) / 2,
     "product": torch.mul,
 }
-SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse")}
+DIRECTION_SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse")}
 """What torch's names of weights end in, by direction."""
 
 
-def scan_at_once(net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]) -> list[Scanned] | None:
+def scan_both_directions(
+    net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]
+) -> list[Scanned] | None:
     """Both directions of a layer by one launch, where there is one; states start at those given, or at zero."""
     if net.direction != "both" or (net.init.state != "zero" and (net.init.learned or net.training)):
         return None
-    first, second = (f"_l{layer}{suffix}" for suffix in SUFFIXES["both"])
+    first, second = (f"_l{layer}{suffix}" for suffix in DIRECTION_SUFFIXES["both"])
     weights, given = (net.weights(first), net.weights(second)), (states.get(first), states.get(second))
     return scan_both(net.cell, weights, x, given, net.bptt, net.backend)
 
 
-def restored(attributes: dict[str, Any]) -> Recurrent:
+def restore_network(attributes: dict[str, Any]) -> Recurrent:
     """A network from what was saved of it."""
     net = Recurrent.__new__(Recurrent)
     net.__setstate__(attributes)
@@ -137,8 +147,11 @@ class Recurrent(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
-        self.layers, self.direction, self.bias = whole("layers", layers, 1), check_direction(direction), bias
+        self.input_size, self.hidden_size = (
+            check_integer("input_size", input_size, 1),
+            check_integer("hidden_size", hidden_size, 1),
+        )
+        self.layers, self.direction, self.bias = check_integer("layers", layers, 1), check_direction(direction), bias
         self.dropout, self.connections, self.depth, self.init = Dropout.of(dropout), connections, depth, Init.of(init)
         for name, given, kind in (("connections", connections, Connections), ("depth", depth, Depth)):
             if not isinstance(given, kind):
@@ -146,10 +159,10 @@ class Recurrent(nn.Module):
         self.bptt, self.backend, self.products = BPTT.parse(bptt), backend, ""
         check_backend(backend)
         self.cell = check_cell(make_cell(cell))
-        self.projection = whole("projection", projection, 0)
+        self.projection = check_integer("projection", projection, 0)
         if projection:
             check_projection(self.cell)
-        self.top = whole("top", top, 0)
+        self.top = check_integer("top", top, 0)
         for units in (self.hidden_size, self.top):
             if units % self.cell.heads:
                 raise OptionError(f"hidden_size {units} cannot be divided into {self.cell.heads} heads")
@@ -171,7 +184,7 @@ class Recurrent(nn.Module):
         self.output_size = sum(widths) if connections.skip else widths[-1]
         self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
         self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
-        self.between_mlps = make_between(widths, depth.between, device, dtype)
+        self.between_mlps = make_between_mlps(widths, depth.between, device, dtype)
         for layer in range(self.layers):
             below = bottom if not layer else widths[layer - 1] + (bottom if connections.skip else 0)
             for suffix in self._directions(layer):
@@ -185,7 +198,7 @@ class Recurrent(nn.Module):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # By its attributes, not by its class: whoever may call the class with arguments of a file, as torch.load may
         # with what it trusts, could have a cell's own file executed.
-        return (restored, (vars(self).copy(),)) if type(self) is Recurrent else super().__reduce_ex__(protocol)
+        return (restore_network, (vars(self).copy(),)) if type(self) is Recurrent else super().__reduce_ex__(protocol)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Also of a network that was saved before there were projections and products in fewer bits."""
@@ -220,7 +233,7 @@ class Recurrent(nn.Module):
         return self.cell.widths(self.units(layer), self.projection) if self.top else self.state_widths
 
     def _directions(self, layer: int) -> list[str]:
-        return [f"_l{layer}{suffix}" for suffix in SUFFIXES[self.direction]]
+        return [f"_l{layer}{suffix}" for suffix in DIRECTION_SUFFIXES[self.direction]]
 
     def suffixes(self) -> Iterator[str]:
         """What the names of weights end in, layer by layer, forward before backward."""
@@ -267,10 +280,10 @@ class Recurrent(nn.Module):
 
         `state` is what an earlier call returned; `lengths`, `reset` and `trace` are as in scan.
         """
-        check_given(self, x, state)
+        check_call(self, x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
         deepened = self.input_mlp or self.output_mlp or self.between_mlps
-        padding = padding_of(x, lengths) if lengths is not None and deepened else None
+        padding = padding_mask(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         drops = self.training and (self.dropout.weights or self.dropout.state)
         plain = lengths is None and reset is None and not (drops or trace or self.products)
@@ -278,7 +291,7 @@ class Recurrent(nn.Module):
         every = []
         for layer in range(self.layers):
             inputs = self._between(below, bottom) if layer else below
-            here = (plain and scan_at_once(self, layer, inputs, states)) or [
+            here = (plain and scan_both_directions(self, layer, inputs, states)) or [
                 scan(
                     self.cell,
                     self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
@@ -299,7 +312,7 @@ class Recurrent(nn.Module):
             scanned += here
             outputs = here[0].outputs
             if self.direction == "both":
-                outputs = MERGED[self.connections.merge](outputs, here[1].outputs)
+                outputs = MERGE_FUNCTIONS[self.connections.merge](outputs, here[1].outputs)
             outputs = apply_mlp(self.between(layer), outputs, padding)
             below = outputs + below if self.connections.residual and layer else outputs
             every.append(below)
@@ -310,14 +323,14 @@ class Recurrent(nn.Module):
     def starting_state(self, x: Tensor) -> NetworkState:
         """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""
         check_forward(self)
-        return tuple(start_of(self, layer, x) for layer in range(self.layers))
+        return tuple(initial_state(self, layer, x) for layer in range(self.layers))
 
-    def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
+    def step(self, x: Tensor, state: LayerStates | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
         check_forward(self)
         return one_step(self, x, state)
 
-    def stream(self, rows: int = 1, state: States | None = None, products: str | None = None) -> Stream:
+    def stream(self, rows: int = 1, state: LayerStates | None = None, products: str | None = None) -> Stream:
         """The network as a stream of `rows` sequences, which keeps its state; `products`, if not its own: see scan."""
         check_forward(self)
         return Stream(self, rows, state, products)
@@ -328,7 +341,9 @@ class Recurrent(nn.Module):
 
     def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
         """What a layer above the first reads."""
-        inputs = drop_steps(below, self.dropout.layers, training=self.training, variational=self.dropout.variational)
+        inputs = sequence_dropout(
+            below, self.dropout.layers, training=self.training, variational=self.dropout.variational
+        )
         return torch.cat([inputs, bottom], dim=-1) if self.connections.skip else inputs
 
     def _initial_state(self, layer: int, suffix: str, like: Tensor) -> State | None:
@@ -343,12 +358,12 @@ class Recurrent(nn.Module):
     def _dropped(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.dropout.weights:
             for name in self.cell.recurrent_matrices:
-                weights[name] = drop(weights[name], self.dropout.weights)
+                weights[name] = fast_dropout(weights[name], self.dropout.weights)
         return weights
 
     def _mask(self, layer: int, like: Tensor) -> Tensor | None:
         p = self.dropout.state
-        return drop(like.new_ones(like.shape[0], self.widths_of(layer)[0]), p) if p else None
+        return fast_dropout(like.new_ones(like.shape[0], self.widths_of(layer)[0]), p) if p else None
 
     def extra_repr(self) -> str:
         words = [f"{self.cell!r}", f"{self.input_size}", f"{self.hidden_size}"]

@@ -41,7 +41,7 @@ def check_input(net: Recurrent, x: Tensor) -> None:
         raise DeviceError(f"{who}: x is on {x.device} and the network on {weight.device}")
 
 
-class Packed(NamedTuple):
+class PackedWeights(NamedTuple):
     """A network's weights as they are read, and how it was when they were packed."""
 
     stamp: list[object] | None
@@ -53,7 +53,7 @@ class Packed(NamedTuple):
     """None where kernels of a GPU cannot run it."""
 
 
-_PACKED: WeakKeyDictionary[Recurrent, dict[str, Packed]] = WeakKeyDictionary()
+_PACKED: WeakKeyDictionary[Recurrent, dict[str, PackedWeights]] = WeakKeyDictionary()
 """Of each network, by what products read."""
 
 
@@ -79,13 +79,13 @@ class _OptimizerSteps:
 _OPTIMIZER_STEPS = _OptimizerSteps()
 
 
-def stack_of(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | None:
+def get_native_stack(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | None:
     """The network as the core runs it, if it can."""
-    return packed_for(net, x, products).stack
+    return get_packed_weights(net, x, products).stack
 
 
-def packed_for(net: Recurrent, x: Tensor, products: str, latest: Packed | None = None) -> Packed:
-    """Packed again when a weight or an option has changed; `latest` is what was returned before and may still do."""
+def get_packed_weights(net: Recurrent, x: Tensor, products: str, latest: PackedWeights | None = None) -> PackedWeights:
+    """PackedWeights again when a weight or an option has changed; `latest` is what was returned before and may still do."""
     stamp = None if compiled.transformed() else _stamp(net, x)
     if stamp is None:
         return _pack(net, x, products, stamp)
@@ -116,19 +116,19 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
     return stamp
 
 
-def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) -> Packed:
+def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) -> PackedWeights:
     """The stack that a stamp is for; none without one, or where the core cannot run the network."""
     deepened = net.input_mlp or net.output_mlp or net.between_mlps
     connected = net.connections.skip or net.connections.residual or deepened
     joined = connected or net.projection or net.cell.outputs
     if stream.is_on_gpu(x) and net.backend in ("auto", "cuda") and not products:
         alike = not joined and not net.top  # its kernels take layers of one width
-        return _pack_on_gpu(net, x, stamp) if alike and stamp is not None else Packed(stamp, None, [])
+        return _pack_on_gpu(net, x, stamp) if alike and stamp is not None else PackedWeights(stamp, None, [])
     if joined or net.backend not in ("auto", "native") or stamp is None:
         if products:
             plain = "it takes plain layers, one reading the first state of the one below"
             raise _refusal(products, plain if stamp is not None else "nothing would tell that its weights have changed")
-        return Packed(stamp, None, [])
+        return PackedWeights(stamp, None, [])
     check_input(net, x)
     _OPTIMIZER_STEPS.watch()
     reason = compiled.unsupported_reason(net.cell, x, x.dtype, net.bias)
@@ -140,36 +140,36 @@ def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) 
         raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'loop'")
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, NativeStack(net.cell, layers, products) if reason is None else None, held)
+    return PackedWeights(stamp, NativeStack(net.cell, layers, products) if reason is None else None, held)
 
 
-def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> Packed:
+def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> PackedWeights:
     """Nothing is packed while torch.compile looks on: it follows operations of PyTorch, and launches are none."""
     check_input(net, x)
     if torch.compiler.is_compiling() or stream.unsupported_reason(net.cell, x, net.bias) is not None:
-        return Packed(stamp, None, [])
+        return PackedWeights(stamp, None, [])
     _OPTIMIZER_STEPS.watch()
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, None, held, Layers(net.cell, layers))
+    return PackedWeights(stamp, None, held, Layers(net.cell, layers))
 
 
 def _refusal(products: str, reason: str) -> BackendError:
     return BackendError(f"steps with {products} products are the native backend's, which cannot run this: {reason}")
 
 
-States = Sequence[Sequence[Tensor]]
+LayerStates = Sequence[Sequence[Tensor]]
 """The states of every layer, (B, H) each."""
 
 
 @torch.no_grad()
-def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
+def one_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     check_input(net, x)
     if state is not None and torch.is_autocast_enabled(x.device.type):  # what a pass under it left is of its dtype
         state = [[part.to(x.dtype) for part in layer] for layer in state]
     if state is not None:
         _check_state(net, x, state)
-    packed = packed_for(net, x, check_products(net.products))
+    packed = get_packed_weights(net, x, check_products(net.products))
     if packed.stack is not None:
         return _native_step(net, packed.stack, x, state)
     if packed.on_gpu is not None and len(x):
@@ -178,7 +178,7 @@ def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, t
         return _plain_step(net, x, state)
 
 
-def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
+def _plain_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     """In operations of PyTorch."""
     cell = net.cell
     x_of, h_of, s_of, w_of = (cell.tuple_of(role)._make for role in "xhsw")
@@ -188,7 +188,7 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
     for layer in range(net.layers):
         weights = net.weights(f"_l{layer}")
         own = w_of(weights[name] for name in cell.extras)
-        before = s_of(state[layer]) if state is not None else start_of(net, layer, x)
+        before = s_of(state[layer]) if state is not None else initial_state(net, layer, x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
         share = x_of(linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1))
         products: Sequence[Tensor] = ()
@@ -207,10 +207,12 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
 class Stream:
     """A network that reads one step after another and holds its state in memory of its own."""
 
-    def __init__(self, net: Recurrent, rows: int = 1, state: States | None = None, products: str | None = None) -> None:
+    def __init__(
+        self, net: Recurrent, rows: int = 1, state: LayerStates | None = None, products: str | None = None
+    ) -> None:
         self.net, self.rows = net, rows
         self._products = net.products if products is None else check_products(products)
-        self._packed: Packed | None = None
+        self._packed: PackedWeights | None = None
         # Two buffers: a step reads the first, writes the second, and swaps them. A tensor of torch.inference_mode
         # could not be written outside of it.
         self._buffers: list[list[list[Tensor]]] = [[], []]
@@ -218,7 +220,7 @@ class Stream:
             self._like = next(net.parameters()).new_zeros(rows, net.input_size)
             for buffer in self._buffers:
                 for layer in range(net.layers):
-                    buffer.append([part.clone() for part in start_of(net, layer, self._like)])
+                    buffer.append([part.clone() for part in initial_state(net, layer, self._like)])
         self._expected = self._like.shape, self._like.dtype, self._like.device
         self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
         self._slots: Slots | None = None
@@ -235,7 +237,7 @@ class Stream:
 
     @state.setter
     @torch.no_grad()
-    def state(self, given: States) -> None:
+    def state(self, given: LayerStates) -> None:
         _check_state(self.net, self._like, given)
         if self._slots is not None:
             self._slots.set_state(self._every, given)
@@ -253,7 +255,7 @@ class Stream:
             raise DtypeError(f"this stream was begun in {dtype}, got x of {x.dtype}; begin another one")
         if x.device != device:
             raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
-        self._packed = packed_for(self.net, x, self._products, self._packed)
+        self._packed = get_packed_weights(self.net, x, self._products, self._packed)
         stack = self._packed.stack
         if self._packed.on_gpu is not None and self.rows:
             return self._step_on_gpu(x, self._packed.on_gpu)
@@ -277,7 +279,7 @@ class Stream:
         return self._slots.launch(x.detach(), self._every)
 
 
-def _check_state(net: Recurrent, x: Tensor, state: States) -> None:
+def _check_state(net: Recurrent, x: Tensor, state: LayerStates) -> None:
     layers = [net.widths_of(layer) for layer in range(net.layers)]
     expected = [[((len(x), width), x.dtype) for width in widths] for widths in layers]
     found = [[(tuple(part.shape), part.dtype) for part in parts] for parts in state]
@@ -289,26 +291,28 @@ def _check_state(net: Recurrent, x: Tensor, state: States) -> None:
 
 
 def _native_step(
-    net: Recurrent, stack: NativeStack, x: Tensor, state: States | None
+    net: Recurrent, stack: NativeStack, x: Tensor, state: LayerStates | None
 ) -> tuple[Tensor, tuple[Tensors, ...]]:
     after = [[x.new_empty(len(x), net.units(layer)) for _ in net.cell.states] for layer in range(net.layers)]
     if state is None:
-        state = [start_of(net, layer, x) for layer in range(net.layers)]
+        state = [initial_state(net, layer, x) for layer in range(net.layers)]
     before = [[part.contiguous() for part in layer] for layer in state]
     stack.step(x.contiguous(), addresses(before, after))
     return after[-1][0], tuple(map(net.cell.state, after))
 
 
-def _gpu_step(net: Recurrent, layers: Layers, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
+def _gpu_step(
+    net: Recurrent, layers: Layers, x: Tensor, state: LayerStates | None
+) -> tuple[Tensor, tuple[Tensors, ...]]:
     slots, every = Slots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
     if state is None and net.init.learned:
-        state = [start_of(net, layer, x) for layer in range(net.layers)]
+        state = [initial_state(net, layer, x) for layer in range(net.layers)]
     if state is not None:
         slots.set_state(every, state)
     outputs = slots.launch(x.detach(), every)
     return outputs, tuple(net.cell.state([part.to(x.dtype) for part in layer]) for layer in slots.state(every))
 
 
-def start_of(net: Recurrent, layer: int, x: Tensor) -> Tensors:
+def initial_state(net: Recurrent, layer: int, x: Tensor) -> Tensors:
     start = net.cell.start(x, len(x), net.widths_of(layer))
     return net.cell.state(net.with_learned(start, f"_l{layer}") if net.init.learned else start)

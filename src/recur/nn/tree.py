@@ -20,13 +20,13 @@ from torch.types import Device
 
 from recur.cells import State
 from recur.errors import ShapeError
-from recur.nn.compose import Composition, check_arity, make_composition
+from recur.nn.composition import Composition, check_arity, make_composition
 
-Shape = Sequence[Sequence[int]]
+TreeShape = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Level:
+class TreeLevel:
     """The nodes of all trees at one distance from their roots."""
 
     leaves: int
@@ -46,7 +46,7 @@ class Forest:
     (2, 3, [2])
     """
 
-    levels: tuple[Level, ...]
+    levels: tuple[TreeLevel, ...]
     """From the roots down."""
     roots: Tensor
     """(B,): the node that is each tree's root."""
@@ -66,12 +66,12 @@ class Forest:
         return len(self.leaf_order)
 
     def to(self, device: Device) -> Forest:
-        levels = tuple(Level(level.leaves, level.order.to(device), level.owner.to(device)) for level in self.levels)
+        levels = tuple(TreeLevel(level.leaves, level.order.to(device), level.owner.to(device)) for level in self.levels)
         roots, leaf_order, node_order = (k.to(device) for k in (self.roots, self.leaf_order, self.node_order))
         return Forest(levels, roots, leaf_order, node_order, self.arities)
 
     @staticmethod
-    def of(shapes: Sequence[Shape], device: Device = None) -> Forest:
+    def of(shapes: Sequence[TreeShape], device: Device = None) -> Forest:
         if not shapes:
             raise ShapeError("a forest has at least one tree, got none")
         children, roots = _join(shapes)
@@ -81,7 +81,7 @@ class Forest:
             leaves, inner = [k for k in level if not children[k]], [k for k in level if children[k]]
             place = {k: at for at, k in enumerate(leaves + inner)}
             owner = [at for at, k in enumerate(inner) for _ in children[k]]
-            levels.append(Level(len(leaves), _longs([place[k] for k in level], device), _longs(owner, device)))
+            levels.append(TreeLevel(len(leaves), _longs([place[k] for k in level], device), _longs(owner, device)))
             leaf_order += [leaf_number[k] for k in leaves]
             computed += level
         node_order = sorted(range(len(computed)), key=computed.__getitem__)
@@ -94,7 +94,7 @@ class Forest:
         )
 
 
-def _join(shapes: Sequence[Shape]) -> tuple[list[list[int]], list[int]]:
+def _join(shapes: Sequence[TreeShape]) -> tuple[list[list[int]], list[int]]:
     """The children of all nodes, which are numbered tree after tree, and the roots."""
     children: list[list[int]] = []
     roots = []
@@ -118,7 +118,7 @@ def _longs(values: list[int], device: Device) -> Tensor:
     return torch.tensor(values, dtype=torch.long, device=device)
 
 
-def _check_shape(shape: Shape, b: int) -> None:
+def _check_shape(shape: TreeShape, b: int) -> None:
     """A tree: every node but the last is the child of exactly one that comes later."""
     found = sorted(child for k, below in enumerate(shape) for child in below if 0 <= child < k)
     if not shape or found != list(range(len(shape) - 1)) or sum(map(len, shape)) != len(found):
@@ -128,7 +128,7 @@ def _check_shape(shape: Shape, b: int) -> None:
 class Recursive(nn.Module):
     """A composition over trees: leaves (n, D) in, the states of all nodes out.
 
-    compose   net, rntn, lstm (tree-lstm) or child-sum; see recur.nn.compose
+    compose   net, rntn, lstm (tree-lstm) or child-sum; see recur.nn.composition
 
     >>> forest = recur.nn.Forest.of([((), (), (0, 1)), ((), (), (0, 1), (), (2, 3))])
     >>> states = recur.nn.Recursive("tree-lstm", 3, 4)(torch.randn(forest.leaves, 3), forest)
@@ -168,7 +168,7 @@ class Recursive(nn.Module):
             computed.append(here)
         return tuple(torch.cat(parts)[forest.node_order] for parts in zip(*computed, strict=True))
 
-    def plain(self, x: Tensor, shape: Shape) -> State:
+    def plain(self, x: Tensor, shape: TreeShape) -> State:
         """The definition: one tree, node by node, children before their parent."""
         self._check(x, sum(not below for below in shape))
         check_arity(self.compose, [len(below) for below in shape], "the tree")

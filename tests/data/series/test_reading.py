@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recur.data.series import Columns, Panel, continued, fill, parse_panel, read_panel
+from recur.data.series import Panel, SeriesColumns, fill, join_panels, parse_panel, read_panel
 from recur.errors import OptionError, TextError
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 def panel(text: str, **columns: object) -> Panel:
-    return parse_panel(text.strip().split("\n"), "x.csv", Columns(**columns))  # type: ignore[arg-type]
+    return parse_panel(text.strip().split("\n"), "x.csv", SeriesColumns(**columns))  # type: ignore[arg-type]
 
 
 def same(found: np.ndarray, expected: object) -> bool:
@@ -182,7 +182,7 @@ def test_what_is_wrong_is_named(text: str, columns: dict[str, object], message: 
 
 def test_a_file_of_windows_and_a_name_with_a_comma(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfyear,"y, in units"\r\n1,2\r\n2,3\r\n')
-    found = read_panel([str(tmp_path / "a.csv")], Columns(("y, in units",)))
+    found = read_panel([str(tmp_path / "a.csv")], SeriesColumns(("y, in units",)))
     assert found.series[0].values.tolist() == [[2], [3]]
 
 
@@ -224,20 +224,20 @@ def test_several_files_are_one_panel(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(TextError, match=message):
             read(*names)
-    both = continued(read("d"), read("g"))
+    both = join_panels(read("d"), read("g"))
     assert both.lengths.tolist() == [4]
     with pytest.raises(TextError, match="does not begin where"):
-        continued(read("g"), read("d"))
+        join_panels(read("g"), read("d"))
     with pytest.raises(TextError, match="does not have the series"):
-        continued(read("d"), read("h"))
-    assert continued(read("a"), read("i")).series[0].values[:, 0].tolist() == [
+        join_panels(read("d"), read("h"))
+    assert join_panels(read("a"), read("i")).series[0].values[:, 0].tolist() == [
         1,
         2,
         3,
         4,
     ]  # their names are only those of files
     with pytest.raises(TextError, match="has other columns"):
-        continued(read("a"), read("c"))
+        join_panels(read("a"), read("c"))
 
 
 def test_gaps_are_filled_with_what_was_known_before() -> None:
@@ -256,7 +256,7 @@ def test_m4_as_it_is_published() -> None:
     assert len(train) == len(test) == 359
     assert (train.lengths.min(), train.lengths.max()) == (80, 2597)
     assert train.series[0].values[:2, 0].tolist() == [1089.2, 1078.91]
-    assert (continued(train, test).lengths == train.lengths + 13).all()
+    assert (join_panels(train, test).lengths == train.lengths + 13).all()
 
 
 @pytest.mark.skipif(not (DATA / "ett").is_dir(), reason="../shared/data/ett is not here")

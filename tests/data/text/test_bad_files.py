@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recur.baselines.ngram import read_arpa
-from recur.data.series import Columns, parse_panel, read_panel
+from recur.data.series import SeriesColumns, parse_panel, read_panel
 from recur.data.text import (
     Characters,
     Corpus,
@@ -28,7 +28,7 @@ from recur.data.text import (
     recognise,
 )
 from recur.data.text.corpus import normalised
-from recur.data.text.labelled import arriving
+from recur.data.text.labelled import read_standard_input
 from recur.data.text.sources import _spooled
 from recur.data.text.trees import parse_tree
 from recur.errors import TextError
@@ -133,10 +133,10 @@ def test_a_table_of_very_many_columns(tmp_path: Path) -> None:
     lines = [",".join(f"c{k}" for k in range(n)), ",".join(["1"] * n), ",".join(["2"] * n)]
     assert parse_panel(lines, "wide.csv").series[0].values.shape == (2, n - 1)
     with pytest.raises(TextError) as error:
-        parse_panel(lines, "wide.csv", Columns(("d",)))
+        parse_panel(lines, "wide.csv", SeriesColumns(("d",)))
     assert len(str(error.value)) < 1000
     with pytest.raises(TextError, match="column 'a' stands there 2 times"):
-        parse_panel(["a,a", "1,2"], "a.csv", Columns(("a",)))
+        parse_panel(["a,a", "1,2"], "a.csv", SeriesColumns(("a",)))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_standard_input_that_is_closed_or_has_no_end(monkeypatch: pytest.MonkeyP
             with pytest.raises(TextError, match="standard input is closed, or a device without an end"):
                 Corpus.of("-")
             with pytest.raises(TextError, match="standard input is closed, or a device without an end"):
-                list(arriving())
+                list(read_standard_input())
 
 
 @pytest.mark.parametrize(
@@ -281,9 +281,9 @@ def test_standard_input_that_is_closed_or_has_no_end(monkeypatch: pytest.MonkeyP
 )
 def test_lines_of_standard_input_that_are_none(content: bytes, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-    monkeypatch.setattr("recur.data.text.labelled.LONGEST", 100 if b"aaa" in content else 1 << 20)
+    monkeypatch.setattr("recur.data.text.labelled.MAX_LINE_BYTES", 100 if b"aaa" in content else 1 << 20)
     with pytest.raises(TextError, match=says):
-        list(arriving())
+        list(read_standard_input())
 
 
 def test_a_pipe_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from recur.baselines import ngram
-from recur.baselines.ngram import counts
+from recur.baselines.ngram import estimation
 from recur.data.text import Corpus, Stream, encoded, fit_vocab, shards, workers
 from recur.data.text.shards import Shards
 from recur.data.text.sources import part_of
@@ -151,19 +151,19 @@ def test_a_range_of_a_file(tmp_path: Path) -> None:
 
 def test_counts_of_many_shards_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "DISTINCT", 3)
-    found = shards.merged(iter([Counter("aab"), Counter("acd"), Counter("bb")]))
+    found = shards.merge_counts(iter([Counter("aab"), Counter("acd"), Counter("bb")]))
     assert found == Counter(a=3, b=2), "those seen once are forgotten when there are more than three"
 
 
 def test_a_worker_that_dies_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TextError, match="a process that read a part of the text was ended"):
-        list(workers.each(exit, [1, 2], 2))
+        list(workers.map_in_processes(exit, [1, 2], 2))
 
 
 def test_counting_beyond_memory_is_refused_and_training_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counts, "memory", lambda: 1e6)
+    monkeypatch.setattr(estimation, "memory", lambda: 1e6)
     corpus = Corpus.of(str(folder))
     with pytest.raises(TooLargeError, match=r"up to order 5 takes up to 0 GB.*lmplz -o 5.*recur eval RUN MODEL.arpa"):
         ngram.fit(corpus, fit_vocab(corpus), 5)
@@ -178,7 +178,7 @@ def test_counting_beyond_memory_is_refused_and_training_goes_on(
 
 def test_what_processes_found_is_held_by_nobody_else() -> None:
     seen: list[weakref.ref[Counter[str]]] = []
-    for number, found in enumerate(workers.each(Counter, [["a", "b", str(n)] for n in range(12)], 2)):
+    for number, found in enumerate(workers.map_in_processes(Counter, [["a", "b", str(n)] for n in range(12)], 2)):
         assert found == Counter(["a", "b", str(number)]), "in the order of the jobs"
         seen.append(weakref.ref(found))
         assert sum(one() is not None for one in seen) <= 2, "the last one and this one"

@@ -11,7 +11,7 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from recur.baselines.ngram.model import Level, NGram
+from recur.baselines.ngram.model import NGram, ProbabilityLevel
 from recur.data.text.stream import Floats, Ids
 from recur.data.text.tokenizers import BOS, SPECIALS, Tokenizer, Words, make_tokenizer
 from recur.data.text.vocabulary import Vocab
@@ -170,7 +170,7 @@ def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer | None) -> NGra
         raise TextError(f"{name} is cut off: it does not end in \\end\\")
 
     vocab, ids = _vocab(tables[0].grams, ESCAPED in notes, name, tokenizer or _tokenizer(notes, name))
-    levels: list[Level] = []
+    levels: list[ProbabilityLevel] = []
     for table in tables:
         levels.append(_level(_tokens(table, ids, name), table, levels, len(vocab), name))
     return NGram(vocab, levels, "arpa", backward=BACKWARD in notes)
@@ -270,13 +270,13 @@ def _spaced(line: str, k: int) -> list[str]:
     return [fields[0], " ".join(fields[1 : k + 1]), *fields[k + 1 :]]
 
 
-def _level(tokens: Ids, table: _Table, below: list[Level], K: int, name: str) -> Level:
+def _level(tokens: Ids, table: _Table, below: list[ProbabilityLevel], K: int, name: str) -> ProbabilityLevel:
     k = table.order
     if k == 1:
         all_logp, all_backoff = np.full(K, -np.inf), np.zeros(K)
         all_logp[tokens[:, 0]], all_backoff[tokens[:, 0]] = table.logp, table.backoff
         all_logp[BOS] = -np.inf  # never predicted: it begins what is
-        return Level(np.arange(K), all_logp, all_backoff)
+        return ProbabilityLevel(np.arange(K), all_logp, all_backoff)
     place = tokens[:, 0]
     for at in range(1, k):
         keys = place * K + tokens[:, at]
@@ -289,4 +289,4 @@ def _level(tokens: Ids, table: _Table, below: list[Level], K: int, name: str) ->
     order = np.argsort(keys, kind="stable")
     if len(keys) and (np.diff(keys[order]) == 0).any():
         raise TextError(f"{name}: an n-gram stands twice in \\{k}-grams:")
-    return Level(keys[order], table.logp[order], table.backoff[order])
+    return ProbabilityLevel(keys[order], table.logp[order], table.backoff[order])

@@ -1,6 +1,6 @@
 """Counting n-grams with sorted arrays.
 
-Level k holds every k-gram that was seen, once. A k-gram is written as a number: the place of its first k − 1 tokens in
+CountLevel k holds every k-gram that was seen, once. A k-gram is written as a number: the place of its first k − 1 tokens in
 level k − 1, times K, plus its last token. So level k is one sorted array of keys; the k-grams of one context stand next
 to each other, the last tokens in order; and looking n-grams up is a binary search, for a whole text at once.
 
@@ -78,7 +78,7 @@ class Sequences:
 
 
 @dataclass(frozen=True)
-class Level:
+class CountLevel:
     """All k-grams of one k."""
 
     keys: Ids
@@ -101,7 +101,7 @@ class Counts:
     K: int
     predictable: Mask
     """(K,): what can come next at all."""
-    levels: list[Level] = field(repr=False)
+    levels: list[CountLevel] = field(repr=False)
 
     @staticmethod
     def of(sequences: Sequences, order: int, K: int, predictable: Mask) -> Counts:
@@ -111,14 +111,14 @@ class Counts:
         if not len(ids):
             raise TextError("there is no token to count")
         one = np.arange(K)
-        levels = [Level(one, np.bincount(ids, minlength=K), np.zeros(K, np.int64), one == BOS)]
+        levels = [CountLevel(one, np.bincount(ids, minlength=K), np.zeros(K, np.int64), one == BOS)]
         place = ids  # of the k-gram that ends at each token, in level k
         for k in range(2, order + 1):
             ends = np.nonzero(depth >= k - 1)[0]
             keys, at, counts = _unique(place[ends - 1] * K + ids[ends])
             suffix = np.empty(len(keys), np.int64)
             suffix[at] = place[ends]
-            levels.append(Level(keys, counts, suffix, levels[-1].from_start[keys // K]))
+            levels.append(CountLevel(keys, counts, suffix, levels[-1].from_start[keys // K]))
             place = np.full(len(ids), -1)
             place[ends] = at
         return Counts(order, K, predictable, levels)
@@ -129,7 +129,7 @@ class Counts:
         return int(self.predictable.sum())
 
 
-def places(keys: Sequence[Ids], K: int, sequences: Sequences) -> Iterator[tuple[Ids, Ids]]:
+def ngram_indices(keys: Sequence[Ids], K: int, sequences: Sequences) -> Iterator[tuple[Ids, Ids]]:
     """For k = 1, 2, …: where the context before each token stands in level k − 1, and the k-gram that ends there in
     level k; −1 for what is not there. `keys` are those of the levels."""
     ids, depth = sequences.ids, sequences.depth
@@ -140,11 +140,11 @@ def places(keys: Sequence[Ids], K: int, sequences: Sequences) -> Iterator[tuple[
         before[depth < k - 1] = -1
         known = before >= 0
         place = np.full(len(ids), -1)
-        place[known] = find(level, before[known] * K + ids[known])
+        place[known] = find_keys(level, before[known] * K + ids[known])
         yield before, place
 
 
-def find(keys: Ids, queries: Ids) -> Ids:
+def find_keys(keys: Ids, queries: Ids) -> Ids:
     """The place of each query among sorted keys, or −1."""
     if not len(keys):
         return np.full(len(queries), -1)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recur.baselines.ngram.counts import Sequences, find, places
+from recur.baselines.ngram.counts import Sequences, find_keys, ngram_indices
 from recur.data.text.corpus import Corpus, normalised
 from recur.data.text.stream import Floats, Ids
 from recur.data.text.tokenizers import BOS, UNK, without_leading_marks
@@ -22,7 +22,7 @@ from recur.data.text.vocabulary import Vocab
 from recur.errors import OptionError, TextError
 
 
-class Level(NamedTuple):
+class ProbabilityLevel(NamedTuple):
     """k-grams, sorted by key, with their probabilities and, as contexts, their back-off weights; natural logarithms."""
 
     keys: Ids
@@ -61,7 +61,7 @@ class NGram:
     """
 
     vocab: Vocab
-    levels: list[Level] = field(repr=False)
+    levels: list[ProbabilityLevel] = field(repr=False)
     smoothing: str = "unknown"
     notes: tuple[str, ...] = ()
     backward: bool = False
@@ -86,7 +86,7 @@ class NGram:
         return self._score(self.sequences(ids))
 
     def _score(self, sequences: Sequences) -> Floats:
-        walk = places([level.keys for level in self.levels], len(self.vocab), sequences)
+        walk = ngram_indices([level.keys for level in self.levels], len(self.vocab), sequences)
         logp = self.levels[0].logp[next(walk)[1]]
         for (before, place), level, below in zip(walk, self.levels[1:], self.levels, strict=False):
             known = before >= 0
@@ -155,7 +155,7 @@ class NGram:
     def _place(self, gram: list[int]) -> int:
         place = gram[0]
         for k, token in enumerate(gram[1:], start=1):
-            place = int(find(self.levels[k].keys, np.array([place * len(self.vocab) + token]))[0])
+            place = int(find_keys(self.levels[k].keys, np.array([place * len(self.vocab) + token]))[0])
             if place < 0:
                 break
         return place

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recur.baselines.ngram.counts import Counts, Sequences, places
+from recur.baselines.ngram.counts import Counts, Sequences, ngram_indices
 from recur.data.text.corpus import Corpus
 from recur.data.text.stream import Ids, Mask
 from recur.data.text.tokenizers import SPECIALS, UNK
@@ -153,7 +153,7 @@ def fit_zipf(counts: Ids, order: int = 1) -> Zipf:
 
 def _novel(counts: Counts, sequences: Sequences, K: int) -> dict[int, float]:
     novel = {}
-    walk = places([level.keys for level in counts.levels], K, sequences)
+    walk = ngram_indices([level.keys for level in counts.levels], K, sequences)
     for k, (_, place) in enumerate(walk, start=1):
         found = place[sequences.inside(k)]
         seen = (counts.levels[0].counts[found] > 0) & (found != UNK) if k == 1 else found >= 0

@@ -10,30 +10,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from recur.data.text.recognition import position, time_of
+from recur.data.text.recognition import parse_position, parse_time
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY, WEEK = 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND
 MONDAY = 4 * DAY
 """The first Monday of 1970, from which weeks are counted."""
 
-SPARSE = 4
+MAX_GAP_RATIO = 4
 """A series may have this many times its rows in steps, and a hundred more."""
 
-Form = Literal["number", "month", "date", "time"]
+DateFormat = Literal["number", "month", "date", "time"]
 Unit = Literal["steps", "months", "business days", "microseconds"]
 
 _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 
 
 class Date(NamedTuple):
-    form: Form
+    form: DateFormat
     """How it is written."""
     place: int
     """The number, or microseconds since 1970."""
@@ -46,7 +49,7 @@ def parse_date(written: str) -> Date | None:
             return Date("date", (datetime.strptime(written, "%Y%m%d") - _EPOCH) // _TICK)
         except ValueError:
             pass
-    found = position(written)
+    found = parse_position(written)
     if found is None:
         return None
     if found.kind == "number":
@@ -56,7 +59,7 @@ def parse_date(written: str) -> Date | None:
         if month < 12:  # the year 0, which no calendar here has
             return None
         return Date("month", (datetime(month // 12, month % 12 + 1, 1) - _EPOCH) // _TICK)
-    when = time_of(written)
+    when = parse_time(written)
     return None if when is None else Date("date" if len(written) <= 10 else "time", (when - _EPOCH) // _TICK)
 
 
@@ -66,7 +69,7 @@ class Frequency:
 
     unit: Unit
     count: int
-    form: Form = "date"
+    form: DateFormat = "date"
     """How dates are written."""
 
     @property
@@ -143,7 +146,7 @@ _SPANS = (
 _MONTHS = ((12, "years"), (3, "quarters"), (1, "months"))
 
 
-def infer_frequency(columns: Sequence[Ids], form: Form) -> Frequency:
+def infer_frequency(columns: Sequence[Ids], form: DateFormat) -> Frequency:
     """Of columns of places, each rising: the largest step that all of them keep."""
     if form == "number":
         return Frequency("steps", _common([np.diff(column) for column in columns]), form)
@@ -160,7 +163,7 @@ def infer_frequency(columns: Sequence[Ids], form: Form) -> Frequency:
 
 def too_sparse(steps: Ids) -> bool:
     """Whether so many dates are missing that they are no series."""
-    return bool(len(steps) and steps[-1] >= SPARSE * len(steps) + 100)
+    return bool(len(steps) and steps[-1] >= MAX_GAP_RATIO * len(steps) + 100)
 
 
 def _common(apart: Sequence[Ids], otherwise: int = 1) -> int:
@@ -211,7 +214,7 @@ def _months_on(first: int, months: Ids) -> Ids:
     return days * DAY + first % DAY
 
 
-class Cycle(NamedTuple):
+class CalendarCycle(NamedTuple):
     name: str
     period: int
     """How many values it has."""
@@ -243,17 +246,17 @@ def _week_of_year(places: Ids) -> Ids:
 MONTH = 31 * DAY
 
 CYCLES = (
-    Cycle("second of minute", 60, MINUTE // 2, 0, lambda places: places // SECOND % 60),
-    Cycle("minute of hour", 60, HOUR // 2, 0, lambda places: places // MINUTE % 60),
-    Cycle("hour of day", 24, DAY // 2, 0, lambda places: places // HOUR % 24),
-    Cycle("day of week", 7, DAY, 0, lambda places: (places - MONDAY) // DAY % 7),
-    Cycle("day of month", 31, WEEK, MINUTE, _of("D", "M")),
-    Cycle("week of year", 53, WEEK, HOUR, _week_of_year),
-    Cycle("month", 12, 6 * MONTH, DAY, _of("M", "Y")),
+    CalendarCycle("second of minute", 60, MINUTE // 2, 0, lambda places: places // SECOND % 60),
+    CalendarCycle("minute of hour", 60, HOUR // 2, 0, lambda places: places // MINUTE % 60),
+    CalendarCycle("hour of day", 24, DAY // 2, 0, lambda places: places // HOUR % 24),
+    CalendarCycle("day of week", 7, DAY, 0, lambda places: (places - MONDAY) // DAY % 7),
+    CalendarCycle("day of month", 31, WEEK, MINUTE, _of("D", "M")),
+    CalendarCycle("week of year", 53, WEEK, HOUR, _week_of_year),
+    CalendarCycle("month", 12, 6 * MONTH, DAY, _of("M", "Y")),
 )
 
 
-def _cycles(frequency: Frequency) -> list[Cycle]:
+def _cycles(frequency: Frequency) -> list[CalendarCycle]:
     if not frequency.dated:
         return []
     length = {"months": MONTH, "business days": DAY}.get(frequency.unit, 1) * frequency.count
@@ -280,17 +283,27 @@ def calendar_features(places: Ids, frequency: Frequency, form: str = "scaled") -
     return np.stack(columns, axis=1) if columns else np.zeros((len(places), 0))
 
 
-class Clock(NamedTuple):
-    """The time as what is known ahead: −1 … 1 over the steps that were learned from, beyond them ever more slowly more.
+ArrayT = TypeVar("ArrayT", Floats, "Tensor")
 
-    t = steps behind the origin, u = t / scale up to 1 and 1 + ln(t / scale) beyond; 2 u − 1 is what is known
+
+def compress_time(u: ArrayT, log: Callable[[ArrayT], ArrayT]) -> ArrayT:
+    """Map scaled time u ≥ 0 to 2 u − 1 for u ≤ 1, and to 2 (1 + ln u) − 1 beyond.
+
+    The training range 0 … 1 becomes −1 … 1; later times grow only logarithmically, so that the input stays bounded.
+    `log` is the logarithm of the array library: np.log or torch.log.
     """
+    result: ArrayT = 2 * (u.clip(max=1) + log(u.clip(min=1))) - 1
+    return result
+
+
+class TimeFeature(NamedTuple):
+    """Time as a covariate that is known ahead: −1 … 1 over the training range, growing logarithmically beyond it."""
 
     origin: int
-    """The step of the first row that was learned from; files with dates agree on where a step lies."""
+    """Step of the first training row. Files with dates agree on the number of a step."""
     scale: float
+    """Number of steps that are mapped to −1 … 1."""
 
     def read(self, start: int, length: int) -> Floats:
-        """(length,): from step `start` on."""
-        u = (start - self.origin + np.arange(length)) / self.scale
-        return 2 * np.where(u <= 1, u, 1 + np.log(np.maximum(u, 1))) - 1
+        """Return the feature for `length` steps from step `start`, shape (length,)."""
+        return compress_time((start - self.origin + np.arange(length)) / self.scale, np.log)

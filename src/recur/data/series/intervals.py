@@ -1,4 +1,4 @@
-"""Bands whose coverage holds: quantiles moved by what they missed where they were not fitted (conformal prediction).
+"""PredictionIntervals whose coverage holds: quantiles moved by what they missed where they were not fitted (conformal prediction).
 
 For each quantile q and each step ahead, the scores of n forecasts that were not learned from are e = (y − ŷ_q) / s, s a
 spread of the series. The quantile is moved by the ⌈(n + 1) q⌉-th smallest of them (⌊(n + 1) q⌋-th below the median), so
@@ -11,8 +11,8 @@ together: beyond ten steps, n of them count as 10 n / k. (Ten was found on 59 se
 weeks, with a linear autoregression: bands of 80 % then cover 79 % of what follows, in the mean.) Those whose last steps
 are still to come say no more than those that are whole.
 
-Values that follow each other are not exchangeable: a series may change. `rolling_bands` takes what came in the meantime
-into account, as one who forecasts every day would, and `Adaptive` moves the level itself until it holds (Gibbs and
+Values that follow each other are not exchangeable: a series may change. `rolling_intervals` takes what came in the meantime
+into account, as one who forecasts every day would, and `AdaptiveInterval` moves the level itself until it holds (Gibbs and
 Candès 2021).
 """
 
@@ -29,24 +29,26 @@ import numpy as np
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
 
-ENOUGH = 50
+MIN_SCORES = 50
 """Scores of a step and series of its own; with fewer they are lent."""
 
-OVERLAP = 10
+INDEPENDENT_STEPS = 10
 """Of forecasts this many steps ahead each counts; of longer ones, fewer do."""
 
-WORK = 1 << 26
-"""Scores that `rolling_bands` sorts, at most about so many."""
+MAX_SORTED_SCORES = 1 << 26
+"""Scores that `rolling_intervals` sorts, at most about so many."""
 
 
 @dataclass(frozen=True)
-class Bands:
+class PredictionIntervals:
     quantiles: tuple[float, ...]
     offsets: Floats
     """(k, C, Q), in spreads: what is added to each quantile. C is 1 where series share theirs."""
 
     @staticmethod
-    def fit(target: Floats, forecast: Floats, quantiles: Sequence[float], spread: Floats | float = 1.0) -> Bands:
+    def fit(
+        target: Floats, forecast: Floats, quantiles: Sequence[float], spread: Floats | float = 1.0
+    ) -> PredictionIntervals:
         """From what came (N, k, C), NaN where nothing did, and its forecasts (N, k, C, Q) by a model that had not seen
         it; the spread is one for all, or (C,), or of each forecast."""
         N, k, C, Q = forecast.shape
@@ -60,7 +62,7 @@ class Bands:
         scores = (target[..., None] - forecast) / wide[..., None]
         typical = _typical(scores[..., _median(quantiles)])
         levels = [_offsets(scores[..., j], typical, q) for j, q in enumerate(quantiles)]
-        return Bands(tuple(quantiles), np.stack(levels, axis=-1))
+        return PredictionIntervals(tuple(quantiles), np.stack(levels, axis=-1))
 
     def apply(self, forecast: Floats, spread: Floats | float = 1.0) -> Floats:
         """Forecasts (…, k, C, Q) moved, and in order."""
@@ -70,7 +72,7 @@ class Bands:
         return _in_order(moved, _median(self.quantiles))
 
 
-def rolling_bands(
+def rolling_intervals(
     target: Floats,
     forecast: Floats,
     quantiles: Sequence[float],
@@ -80,20 +82,20 @@ def rolling_bands(
     when: Ids | None = None,
 ) -> Floats:
     """(N − first, k, C, Q): the forecasts from `first` on, each moved by what all of them are known to have missed when
-    it is made. They are made `stride` steps apart or at the steps `when` (N,), in any order. `Bands` are fitted again
+    it is made. They are made `stride` steps apart or at the steps `when` (N,), in any order. `PredictionIntervals` are fitted again
     at every one of these, or at evenly spaced ones where that would take long."""
     N, k, *_ = forecast.shape
     wide = np.broadcast_to(spread, target.shape)
     when = np.arange(N) * stride if when is None else when
     moments = np.unique(when[first:])
-    every = max(1, len(moments) * forecast.size // WORK)
+    every = max(1, len(moments) * forecast.size // MAX_SORTED_SCORES)
     ahead = when[:, None] + np.arange(k)  # a target is known after this step
     made = np.empty_like(forecast[first:])
     for begin in range(0, len(moments), every):
         now = moments[begin]
         before = when < now
         known = np.where((ahead[before] < now)[..., None], target[before], np.nan)
-        bands = Bands.fit(known, forecast[before], quantiles, wide[before])
+        bands = PredictionIntervals.fit(known, forecast[before], quantiles, wide[before])
         mine = np.flatnonzero((when[first:] >= now) & (when[first:] <= moments[begin : begin + every][-1]))
         made[mine] = bands.apply(forecast[first + mine], wide[first + mine])
     return made
@@ -132,12 +134,12 @@ def _offsets(scores: Floats, typical: Floats, quantile: float) -> Floats:
     """(k, C) of scores (N, k, C)."""
     if quantile == 0.5:
         return np.zeros_like(typical)
-    share = min(OVERLAP / scores.shape[1], 1.0)
+    share = min(INDEPENDENT_STEPS / scores.shape[1], 1.0)
     count = (~np.isnan(scores)).sum(0)
-    if count.min() >= ENOUGH:
+    if count.min() >= MIN_SCORES:
         return conformal_quantile(scores, quantile, count * share)
     relative, of_step = scores / typical, count.sum(1)
-    if of_step.min() >= ENOUGH:  # series lend to each other
+    if of_step.min() >= MIN_SCORES:  # series lend to each other
         by_step = relative.transpose(0, 2, 1).reshape(-1, len(of_step))
         found: Floats = conformal_quantile(by_step, quantile, of_step * share)[:, None] * typical
         return found
@@ -168,11 +170,11 @@ def _in_order(forecast: Floats, median: int) -> Floats:
     return found
 
 
-class Adaptive:
+class AdaptiveInterval:
     """The level at which scores are read, moved while values come: down after each that a band missed, up after others,
     so that in the long run the share that it misses is the one that was asked for, whatever the series does.
 
-        α ← α + γ (miss − hit share of what came)        Gibbs and Candès, Adaptive conformal inference, 2021
+        α ← α + γ (miss − hit share of what came)        Gibbs and Candès, AdaptiveInterval conformal inference, 2021
     """
 
     def __init__(self, scores: Floats, coverage: float, rate: float = 0.02, memory: int = 500) -> None:

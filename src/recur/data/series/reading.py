@@ -2,98 +2,35 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
-from recur.data.series.dates import Date, Form, Frequency, infer_frequency, parse_date, too_sparse
+from recur.data.csv_files import MISSING, CsvRow, parse_number, parse_numbers, read_table
+from recur.data.series.dates import Date, DateFormat, Frequency, infer_frequency, parse_date, too_sparse
 from recur.data.series.panel import Panel, Series
 from recur.data.text.labelled import numbered_lines
-from recur.data.text.recognition import LARGEST, MISSING, find_ids, looks_like_rows, no_commas, number
+from recur.data.text.recognition import find_id_column, has_series_per_row
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError, TextError, shown, unknown
 
-
-class Record(NamedTuple):
-    line: int
-    cells: list[str]
-
-
-def read_records(lines: Iterable[str], name: str, ragged: bool = False) -> tuple[list[str], list[Record]]:
-    """The names of the columns, and the rows below them, cells without spaces around them; `ragged` ones may have
-    fewer cells than there are columns."""
-    reader = csv.reader(lines, strict=True)
-    header: list[str] = []
-    body: list[Record] = []
-    empty = 0  # the first of the empty rows since the last that was not
-    try:
-        for cells in ([cell.strip() for cell in row] for row in reader):
-            if not header:
-                header = cells
-                if len(header) == 1 and (why := no_commas(header[0], name)):
-                    raise TextError(why)
-                if not any(header):
-                    raise TextError(f"{name}: the first line must name the columns, and there is none")
-            elif not any(cells):
-                empty = empty or reader.line_num
-            elif empty:
-                raise TextError(f"{name}:{empty}: an empty row in the middle of the series")
-            elif len(cells) > len(header) or (len(cells) < len(header) and not ragged):
-                raise TextError(f"{name}:{reader.line_num}: {len(cells)} columns, where the header has {len(header)}")
-            else:
-                body.append(Record(reader.line_num, cells))
-    except csv.Error as error:
-        raise TextError(f"{name}:{reader.line_num} is not a CSV: {error}") from None
-    if not header:
-        raise TextError(f"{name}: the first line must name the columns, and there is none")
-    if not body:
-        raise TextError(f"{name} has a header and no rows")
-    return header, body
-
-
-def numbers(name: str, column: str, cells: Sequence[str], lines: Sequence[int]) -> Floats:
-    """(rows,): NaN where a value is missing; what is neither is named with its line."""
-    try:
-        found = np.array(cells, dtype=np.float64)  # the usual case, at the speed of C
-        if np.isfinite(found).all() and (np.abs(found) <= LARGEST).all():
-            return found
-    except ValueError:
-        pass
-    places = zip(cells, lines, strict=True)
-    return np.array([_number(f"{name}:{line}: {column}", cell) for cell, line in places])
-
-
-def _number(where: str, cell: str) -> float:
-    if cell.lower() in MISSING:
-        return np.nan
-    value = number(cell)
-    if value is None:
-        raise TextError(f"{where} is {shown(cell)}, which is not a number")
-    if not np.isfinite(value):
-        raise TextError(f"{where} is {shown(cell)}, which is not finite")
-    if abs(value) > LARGEST:
-        raise TextError(f"{where} is {shown(cell)}, beyond {LARGEST:g}, what can be scaled")
-    return value
-
-
-Layout = Literal["auto", "wide", "long", "rows"]
+TableLayout = Literal["auto", "wide", "long", "rows"]
 
 DATES = ("ds", "date", "datetime", "timestamp", "time", "t", "step", "year", "month", "day")
 TARGETS = ("y", "value", "target", "values")
 """Names that such columns usually have, in any case."""
 
-HEAD = 1000
+MAX_INSPECTED_ROWS = 1000
 """Rows that decide what a column holds."""
 
 
 @dataclass(frozen=True)
-class Columns:
+class SeriesColumns:
     """What a user says of the columns; all of it can be left open."""
 
     targets: tuple[str, ...] = ()
@@ -105,21 +42,21 @@ class Columns:
     """The same for all rows of a series."""
     date: str = ""
     id: str = ""
-    layout: Layout = "auto"
+    layout: TableLayout = "auto"
 
     @property
     def named(self) -> tuple[str, ...]:
         return (*self.targets, *self.future, *self.past, *self.static, *filter(None, (self.date, self.id)))
 
 
-def arrange(name: str, header: list[str], rows: list[Record], columns: Columns) -> Columns:
+def resolve_columns(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> SeriesColumns:
     """The same with everything decided: each column that it names is in the table, once."""
     _check(name, header, columns.named)
     layout = columns.layout
     if layout not in ("auto", "wide", "long", "rows"):
         raise OptionError(f"the layout of a table is auto, wide, long or rows, got {shown(layout)}")
-    first = [row.cells[0] for row in rows[:HEAD]]
-    if layout == "rows" or (layout == "auto" and not columns.named and looks_like_rows(header, first)):
+    first = [row.cells[0] for row in rows[:MAX_INSPECTED_ROWS]]
+    if layout == "rows" or (layout == "auto" and not columns.named and has_series_per_row(header, first)):
         return replace(columns, layout="rows", id=columns.id or header[0])
     for line, cells in rows:
         if len(cells) != len(header):
@@ -148,7 +85,7 @@ def _check(name: str, header: list[str], named: Sequence[str]) -> None:
             raise OptionError(f"column {shown(column)} cannot be several things at once")
 
 
-def _wide(name: str, header: list[str], rows: list[Record], columns: Columns) -> Columns:
+def _wide(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> SeriesColumns:
     date = columns.date
     if not date and header[0] not in columns.named and (len(header) > 1 or columns.targets):
         date = header[0] if _tells_time(header[0], rows) else ""
@@ -159,7 +96,7 @@ def _wide(name: str, header: list[str], rows: list[Record], columns: Columns) ->
     return replace(columns, targets=targets, date=date, layout="wide")
 
 
-def _long(name: str, header: list[str], rows: list[Record], columns: Columns) -> Columns:
+def _long(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> SeriesColumns:
     date = _date_column(header, rows, columns)
     found = replace(columns, date=date, id=_id_column(header, rows, columns, date), layout="long")
     if not found.id:
@@ -193,7 +130,7 @@ def _free(header: list[str], taken: Sequence[str]) -> dict[str, int]:
     return {column: place for place, column in enumerate(header) if column not in used}
 
 
-def _date_column(header: list[str], rows: list[Record], columns: Columns) -> str:
+def _date_column(header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> str:
     if columns.date:
         return columns.date
     free = _free(header, columns.named)
@@ -205,7 +142,7 @@ def _date_column(header: list[str], rows: list[Record], columns: Columns) -> str
     return next((column for column in found if _is_numbers(rows, free[column])), "")
 
 
-def _tells_time(first: str, rows: list[Record]) -> bool:
+def _tells_time(first: str, rows: list[CsvRow]) -> bool:
     """Whether the first column of a wide table has its dates. Numbers are values, unless their name says otherwise or
     they are whole and go one way, as years do; what is no number either was meant as a date, and is refused as one."""
     if first.lower() in DATES or _is_dates(rows, 0) or not _is_numbers(rows, 0):
@@ -216,32 +153,32 @@ def _tells_time(first: str, rows: list[Record]) -> bool:
     return len(places) == len(rows) == len(apart) + 1 and len(set(apart)) < 2
 
 
-def _id_column(header: list[str], rows: list[Record], columns: Columns, date: str) -> str:
+def _id_column(header: list[str], rows: list[CsvRow], columns: SeriesColumns, date: str) -> str:
     if columns.id or not date:
         return columns.id
     free = _free(header, [name for name in columns.named if name != date]) | {date: header.index(date)}
-    return find_ids({name: [row.cells[place] for row in rows] for name, place in free.items()}, date) or ""
+    return find_id_column({name: [row.cells[place] for row in rows] for name, place in free.items()}, date) or ""
 
 
-def _is_dates(rows: list[Record], place: int) -> bool:
+def _is_dates(rows: list[CsvRow], place: int) -> bool:
     """All of them, written as dates and not as numbers."""
-    found = (parse_date(row.cells[place]) for row in rows[:HEAD])
+    found = (parse_date(row.cells[place]) for row in rows[:MAX_INSPECTED_ROWS])
     return all(date is not None and date.form != "number" for date in found)
 
 
-def _is_numbers(rows: list[Record], place: int) -> bool:
+def _is_numbers(rows: list[CsvRow], place: int) -> bool:
     """All but those that are missing, of which one is not."""
     cells = [cell for row in rows if (cell := row.cells[place]).lower() not in MISSING]
-    return bool(cells) and all(number(cell) is not None for cell in cells)
+    return bool(cells) and all(parse_number(cell) is not None for cell in cells)
 
 
-def _is_static(rows: list[Record], place: int, ids: int) -> bool:
+def _is_static(rows: list[CsvRow], place: int, ids: int) -> bool:
     found: dict[str, str] = {}
     return all(found.setdefault(row.cells[ids], row.cells[place]) == row.cells[place] for row in rows)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SeriesRows:
     """One series of a file, row by row, before it is known how far rows are apart."""
 
     id: str
@@ -258,30 +195,30 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _File:
+class _ParsedFile:
     name: str
-    columns: Columns
-    parts: list[_Part]
-    form: Form | None
+    columns: SeriesColumns
+    parts: list[_SeriesRows]
+    form: DateFormat | None
 
 
-def read_panel(names: Sequence[str], columns: Columns | None = None) -> Panel:
+def read_panel(names: Sequence[str], columns: SeriesColumns | None = None) -> Panel:
     """Several files are one panel: a wide one is a series, named like the file."""
-    files = [_parse([line for _, line in numbered_lines(name)], name, columns or Columns()) for name in names]
+    files = [_parse([line for _, line in numbered_lines(name)], name, columns or SeriesColumns()) for name in names]
     return _panel(files)
 
 
-def parse_panel(lines: Iterable[str], name: str, columns: Columns | None = None) -> Panel:
+def parse_panel(lines: Iterable[str], name: str, columns: SeriesColumns | None = None) -> Panel:
     """Of the lines of a file."""
-    return _panel([_parse(lines, name, columns or Columns())])
+    return _panel([_parse(lines, name, columns or SeriesColumns())])
 
 
 # A file ---------------------------------------------------------------------------------------------------------
 
 
-def _parse(lines: Iterable[str], name: str, columns: Columns) -> _File:
-    header, rows = read_records(lines, name, ragged=True)
-    columns = arrange(name, header, rows, columns)
+def _parse(lines: Iterable[str], name: str, columns: SeriesColumns) -> _ParsedFile:
+    header, rows = read_table(lines, name, ragged=True)
+    columns = resolve_columns(name, header, rows, columns)
     if columns.layout == "rows":
         return _parse_rows(name, header, rows, columns)
     places = {column: k for k, column in enumerate(header)}
@@ -294,27 +231,27 @@ def _parse(lines: Iterable[str], name: str, columns: Columns) -> _File:
         groups[stem_of(name)] = list(range(len(rows)))
     table = {column: _column(name, column, rows, places[column]) for column in _numeric(columns)}
     parts = [_part(name, id_, rows, at, columns, places, table, dates) for id_, at in groups.items()]
-    return _File(name, columns, parts, form)
+    return _ParsedFile(name, columns, parts, form)
 
 
-def _numeric(columns: Columns) -> tuple[str, ...]:
+def _numeric(columns: SeriesColumns) -> tuple[str, ...]:
     return (*columns.targets, *columns.future, *columns.past)
 
 
-def _column(name: str, column: str, rows: list[Record], place: int) -> Floats:
-    return numbers(name, column, [row.cells[place] for row in rows], [row.line for row in rows])
+def _column(name: str, column: str, rows: list[CsvRow], place: int) -> Floats:
+    return parse_numbers(name, column, [row.cells[place] for row in rows], [row.line for row in rows])
 
 
 def _part(
     name: str,
     id_: str,
-    rows: list[Record],
+    rows: list[CsvRow],
     at: list[int],
-    columns: Columns,
+    columns: SeriesColumns,
     places: dict[str, int],
     table: dict[str, Floats],
     dates: list[Date],
-) -> _Part:
+) -> _SeriesRows:
     if dates:
         at = sorted(at, key=lambda k: dates[k].place)
     values, future, past = (
@@ -324,10 +261,10 @@ def _part(
     written = [rows[k].cells[places[columns.date]] for k in at] if dates else []
     static = tuple(_same(name, column, [rows[k] for k in at], places[column]) for column in columns.static)
     lines, found = [rows[k].line for k in at], np.array([dates[k].place for k in at] if dates else [], np.int64)
-    return _Part(id_, name, lines, values, future, past, static, written, found)
+    return _SeriesRows(id_, name, lines, values, future, past, static, written, found)
 
 
-def _same(name: str, column: str, rows: list[Record], place: int) -> str:
+def _same(name: str, column: str, rows: list[CsvRow], place: int) -> str:
     first = rows[0].cells[place]
     for line, cells in rows:
         if cells[place] != first:
@@ -337,7 +274,7 @@ def _same(name: str, column: str, rows: list[Record], place: int) -> str:
     return first
 
 
-def _dates(name: str, column: str, rows: list[Record], place: int) -> tuple[list[Date], Form]:
+def _dates(name: str, column: str, rows: list[CsvRow], place: int) -> tuple[list[Date], DateFormat]:
     seen: dict[str, Date] = {}  # in a long table every date comes once a series
     found: list[Date] = []
     for line, cells in rows:
@@ -354,7 +291,7 @@ def _dates(name: str, column: str, rows: list[Record], place: int) -> tuple[list
     return found, "time" if any(date.form == "time" for date in found) else found[0].form
 
 
-def _parse_rows(name: str, header: list[str], rows: list[Record], columns: Columns) -> _File:
+def _parse_rows(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> _ParsedFile:
     """A row a series: empty cells at its end are none of it, empty cells before are gaps; dates may stand above."""
     own = header.index(columns.id)
     statics = [header.index(column) for column in columns.static]
@@ -373,19 +310,19 @@ def _parse_rows(name: str, header: list[str], rows: list[Record], columns: Colum
         row = [cells[k] if k < len(cells) else "" for k in kept]
         while row and row[-1].lower() in MISSING:
             row.pop()
-        values = numbers(name, f"series {shown(id_)}", row, [line] * len(row))[:, None]
+        values = parse_numbers(name, f"series {shown(id_)}", row, [line] * len(row))[:, None]
         empty = np.zeros((len(row), 0))
         places = np.array([date.place for date in above[: len(row)]] if dated else [], np.int64)
         static = tuple(cells[k] if k < len(cells) else "" for k in statics)
         written = [header[k] for k in kept[: len(row)]] if dated else []
-        parts.append(_Part(id_, name, [line] * len(row), values, empty, empty, static, written, places))
-    return _File(name, replace(columns, targets=("value",)), parts, above[0].form if dated else None)
+        parts.append(_SeriesRows(id_, name, [line] * len(row), values, empty, empty, static, written, places))
+    return _ParsedFile(name, replace(columns, targets=("value",)), parts, above[0].form if dated else None)
 
 
 # From rows to steps -----------------------------------------------------------------------------------------------
 
 
-def _panel(files: Sequence[_File]) -> Panel:
+def _panel(files: Sequence[_ParsedFile]) -> Panel:
     first = files[0]
     for other in files[1:]:
         _check_alike(first, other)
@@ -399,7 +336,7 @@ def _panel(files: Sequence[_File]) -> Panel:
     if first.form is not None:
         for part in parts:
             _check_once(part, first.columns.date)
-        form: Form = "time" if any(file.form == "time" for file in files) else first.form
+        form: DateFormat = "time" if any(file.form == "time" for file in files) else first.form
         frequency = infer_frequency([part.places for part in parts], form)
     categories = _categories(first.columns.static, parts)
     numbered = {column: {cell: k for k, cell in enumerate(cells)} for column, cells in categories.items()}
@@ -412,7 +349,7 @@ def _panel(files: Sequence[_File]) -> Panel:
     return Panel(first.name, kept, c.targets, c.future, c.past, c.static, categories, frequency)
 
 
-def _check_alike(first: _File, other: _File) -> None:
+def _check_alike(first: _ParsedFile, other: _ParsedFile) -> None:
     if other.columns.layout != first.columns.layout:
         a, b = f"{first.name} is {first.columns.layout}", f"{other.name} is {other.columns.layout}"
         raise TextError(f"{a} and {b} (a row for each time, or an id in each row): they are no one panel")
@@ -426,7 +363,7 @@ def _check_alike(first: _File, other: _File) -> None:
         raise TextError(f"{other.name} writes its dates otherwise than {first.name}")
 
 
-def _check_once(part: _Part, column: str) -> None:
+def _check_once(part: _SeriesRows, column: str) -> None:
     twice = np.flatnonzero(np.diff(part.places) == 0)
     if len(twice):
         k = int(twice[0])
@@ -436,7 +373,7 @@ def _check_once(part: _Part, column: str) -> None:
         raise TextError(f"{where}; a series has one row for each time, several series have a column of ids (--id)")
 
 
-def _categories(static: Sequence[str], parts: Sequence[_Part]) -> dict[str, tuple[str, ...]]:
+def _categories(static: Sequence[str], parts: Sequence[_SeriesRows]) -> dict[str, tuple[str, ...]]:
     """Of the columns that hold anything but numbers."""
     found = {}
     for k, column in enumerate(static):
@@ -451,7 +388,7 @@ def _categories(static: Sequence[str], parts: Sequence[_Part]) -> dict[str, tupl
 
 
 def _series(
-    part: _Part, frequency: Frequency | None, columns: Columns, categories: Mapping[str, Mapping[str, int]]
+    part: _SeriesRows, frequency: Frequency | None, columns: SeriesColumns, categories: Mapping[str, Mapping[str, int]]
 ) -> Series | None:
     """On the steps of a frequency, from its first value to its last; None where it has none."""
     values, future, past = part.values, part.future, part.past
@@ -495,3 +432,29 @@ def _static(cell: str, categories: Mapping[str, int] | None) -> float:
 
 def stem_of(name: str) -> str:
     return Path(name).name.removesuffix(".gz").removesuffix(".csv") or name
+
+
+def join_panels(panel: Panel, more: Panel) -> Panel:
+    """The series of a panel with the values of another behind theirs, such as those that were to be forecast; both
+    without dates, or the second one's right behind the first one's."""
+    by_id = {one.id: one for one in more.series}
+    if _is_wide(panel) and _is_wide(more):
+        by_id = {panel.series[0].id: more.series[0]}
+    if more.targets != panel.targets or more.future != panel.future or more.past != panel.past:
+        raise TextError(f"{more.name} has other columns than {panel.name}, whose series it is to continue")
+    found = []
+    for one in panel.series:
+        if one.id not in by_id:
+            raise TextError(f"{more.name} does not have the series {shown(one.id)} of {panel.name}")
+        rest = by_id[one.id]
+        if panel.frequency and rest.first != panel.frequency.places(one.first, 1, len(one))[0]:
+            raise TextError(f"{more.name}: series {shown(one.id)} does not begin where {panel.name} ends")
+        values, past = np.concatenate([one.values, rest.values]), np.concatenate([one.past, rest.past])
+        future = np.concatenate([one.future[: len(one)], rest.future])
+        found.append(replace(one, values=values, past=past, future=future))
+    return replace(panel, series=tuple(found))
+
+
+def _is_wide(panel: Panel) -> bool:
+    """One series that has no name but its file's."""
+    return len(panel) == 1 and panel.series[0].id == stem_of(panel.name)

@@ -59,7 +59,7 @@ def owa(scores: Mapping[str, float], naive2: Mapping[str, float]) -> float | Non
     return (scores["smape"] / naive2["smape"] + scores["mase"] / naive2["mase"]) / 2
 
 
-class Tally:
+class ForecastScores:
     """Scores of forecasts that come in blocks. Every series counts alike: the mean over its values, and then the mean
     over series; only WQL, and MASE by steps ahead, are taken over all values at once."""
 

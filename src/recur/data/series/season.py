@@ -16,22 +16,22 @@ from recur.data.series.dates import Frequency
 from recur.data.series.panel import Panel, fill
 from recur.data.text.stream import Floats
 
-WHOLE_SEASONS = 3
+MIN_SEASONS = 3
 """A season of which the series has fewer is not taken."""
 
-LONGEST = 2000
+MAX_SEASON = 2000
 """The longest season that is looked for without dates, and how many values are looked at for each of its steps."""
 
-PEAK = 0.25
+MIN_AUTOCORRELATION = 0.25
 """The least autocorrelation of changes that makes a season, where no dates suggest it."""
 
-ASKED = 200
+MAX_SERIES = 200
 """Series of a panel that are asked."""
 
 
 def panel_seasons(panel: Panel, lengths: Sequence[int] | None = None) -> tuple[int, ...]:
     """Of the first so many values of each series of a panel: those that more than half of its values' columns have."""
-    step = -(-len(panel) // ASKED)
+    step = -(-len(panel) // MAX_SERIES)
     chosen = range(0, len(panel), step)
     votes: Counter[int] = Counter()
     asked = 0
@@ -51,7 +51,7 @@ def find_seasons(values: Floats, frequency: Frequency | None = None) -> tuple[in
     changes = _changes(values)
     seasons: list[int] = []
     for season in frequency.seasons:
-        if season * WHOLE_SEASONS <= len(values) and repeats_after(season, changes):
+        if season * MIN_SEASONS <= len(values) and repeats_after(season, changes):
             seasons.append(season)
             changes = changes - _by_phase(changes, season)  # a longer season is one if it adds to the shorter
     return tuple(seasons)
@@ -67,14 +67,18 @@ def repeats_after(season: int, changes: Floats) -> bool:
 def peak_of_autocorrelation(values: Floats) -> int:
     """0 where no lag stands out: by its height, beyond the limits of chance (Bartlett's, at 99 %), again at its double,
     and with a trough before it, which a slow drift does not have."""
-    changes = _changes(values[-LONGEST * 2 * WHOLE_SEASONS :])
-    longest = min(len(values) // WHOLE_SEASONS, LONGEST)
+    changes = _changes(values[-MAX_SEASON * 2 * MIN_SEASONS :])
+    longest = min(len(values) // MIN_SEASONS, MAX_SEASON)
     if longest < 3:
         return 0
     r = _autocorrelations(changes, min(2 * longest + 1, len(changes) - 1))
     limit = 2.58 / len(changes) ** 0.5 * np.sqrt(1 + 2 * np.cumsum(np.r_[0.0, r[:-1] ** 2]))
     lags = range(3, longest + 1)  # what turns back at every step repeats after two, and has no season
-    peaks = [lag for lag in lags if r[lag - 1] >= max(r[lag - 2], r[lag]) and r[lag - 1] > max(PEAK, limit[lag - 1])]
+    peaks = [
+        lag
+        for lag in lags
+        if r[lag - 1] >= max(r[lag - 2], r[lag]) and r[lag - 1] > max(MIN_AUTOCORRELATION, limit[lag - 1])
+    ]
     peaks = [lag for lag in peaks if r[: lag - 1].min() < 0 and _again(r, lag)]
     highest = max((r[lag - 1] for lag in peaks), default=0.0)
     # Two seasons repeat as well as one: the shortest of those about as high.

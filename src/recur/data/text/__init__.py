@@ -13,7 +13,7 @@ from recur.data.text.corpus import Corpus
 from recur.data.text.labelled import LabelledText, Pair, read_labelled, read_pairs
 from recur.data.text.labelled import layout_note as layout_note
 from recur.data.text.labelled import numbered_lines as numbered_lines
-from recur.data.text.recognition import Recognised as Recognised
+from recur.data.text.recognition import RecognisedData as RecognisedData
 from recur.data.text.recognition import recognise as recognise
 from recur.data.text.stream import Batch, Stream
 from recur.data.text.stream import Ids as Ids

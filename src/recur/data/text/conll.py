@@ -90,7 +90,7 @@ class _Row(NamedTuple):
     fields: list[str]
 
 
-class _Places(NamedTuple):
+class _ColumnIndices(NamedTuple):
     """Where in a file's rows words and tags are."""
 
     first: _Row
@@ -99,7 +99,7 @@ class _Places(NamedTuple):
     conllu: bool
 
     @classmethod
-    def of(cls, first: _Row, columns: TagColumns, tagged: bool) -> _Places:
+    def of(cls, first: _Row, columns: TagColumns, tagged: bool) -> _ColumnIndices:
         conllu = is_conllu(first.fields)
         word = _place(columns.word or ("form" if conllu else "1"), first, conllu)
         tag = _place(columns.tag or ("upos" if conllu else "-1"), first, conllu) if tagged else None
@@ -138,7 +138,7 @@ def _shown(row: _Row) -> str:
 
 
 def _sentences(name: str, columns: TagColumns, tagged: bool) -> Iterator[Sentence]:
-    places: _Places | None = None
+    places: _ColumnIndices | None = None
     sentence: list[_Row] = []
     for where, line in itertools.chain(numbered_lines(name), [(name, "")]):
         if not line.strip():
@@ -149,20 +149,20 @@ def _sentences(name: str, columns: TagColumns, tagged: bool) -> Iterator[Sentenc
             row = _Row(where, fields_of(line))
             if row.fields[0] == DOCUMENT:
                 continue
-            places = places or _Places.of(row, columns, tagged)
+            places = places or _ColumnIndices.of(row, columns, tagged)
             places.check(row)
             if not places.conllu or row.fields[0].isdecimal():
                 sentence.append(row)
 
 
-def _comment(line: str, inside: bool, places: _Places | None) -> bool:
+def _comment(line: str, inside: bool, places: _ColumnIndices | None) -> bool:
     """Whether a line with # is none of a word; in columns between tabs, and within a sentence, it may be a word."""
     if not line.startswith("#"):
         return False
     return (places is not None and places.conllu) or (not inside and "\t" not in line)
 
 
-def _sentence(rows: list[_Row], places: _Places) -> Sentence:
+def _sentence(rows: list[_Row], places: _ColumnIndices) -> Sentence:
     words = tuple(row.fields[places.word] for row in rows)
     tags = () if places.tag is None else tuple(row.fields[places.tag] for row in rows)
     return Sentence(words, tags, rows[0].where)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from recur.data.text.shards import Known, cut, is_large, known_of
+from recur.data.text.shards import ShardInfo, is_large, scan_shards, split_sources
 from recur.data.text.sources import UTF_16, Source, find_sources, not_utf8
 from recur.data.text.tokenizers import composed, joins_before
 from recur.errors import TextError, shown
@@ -35,7 +35,7 @@ REACH = 1 << 24
 
 
 @dataclass
-class Notes:
+class CorpusNotes:
     """What reading changed."""
 
     files: int = 0
@@ -71,10 +71,10 @@ class Corpus:
     begin: int = 0
     end: int | None = None
     skipped: int = 0
-    notes: Notes = field(default_factory=Notes, compare=False)
+    notes: CorpusNotes = field(default_factory=CorpusNotes, compare=False)
     progress: Callable[[int], object] | None = field(default=None, compare=False)
     """Called with the number of characters of each piece that was read, for a progress bar."""
-    known: tuple[Known, ...] = field(default=(), compare=False)
+    known: tuple[ShardInfo, ...] = field(default=(), compare=False)
     """Of a large text: what is known of each source, so that only those are read that are asked for."""
     ended: bool = False
     """Whether its last line is, as that of a file with another behind it."""
@@ -86,10 +86,10 @@ class Corpus:
         name = first if len(names) == 1 else f"{first} and {len(names) - 1} more"
         if not is_large(sources):
             return Corpus(name, tuple(sources), skipped=skipped)
-        parts = cut(sources)
-        known = known_of(parts)
+        parts = split_sources(sources)
+        known = scan_shards(parts)
         marks, line_ends, composed = (sum(one.changed[k] for one in known) for k in range(3))
-        notes = Notes(len(sources), skipped, marks, line_ends, composed, len(parts))
+        notes = CorpusNotes(len(sources), skipped, marks, line_ends, composed, len(parts))
         return Corpus(name, tuple(parts), skipped=skipped, notes=notes, known=tuple(known))
 
     def shards(self) -> list[Corpus]:
@@ -129,7 +129,7 @@ class Corpus:
                     self.progress(high - low)
 
     def _all_pieces(self) -> Iterator[str]:
-        notes = Notes() if self.known else self.notes
+        notes = CorpusNotes() if self.known else self.notes
         notes.files, notes.skipped = len(self.sources), self.skipped
         notes.byte_order_marks = notes.line_ends = notes.composed = 0
         for k, source in enumerate(self.sources):
@@ -175,7 +175,7 @@ class Corpus:
         better = [0, *(self._good_cut(cut, reach) for cut in cuts[1:3]), N]
         if all((a < b) == (c < d) for (a, b), (c, d) in zip(_pairs(cuts), _pairs(better), strict=True)):
             cuts = better  # unless that would leave a part without text
-        notes = [self.notes if self.known else Notes() for _ in range(3)]
+        notes = [self.notes if self.known else CorpusNotes() for _ in range(3)]
         parts = [
             replace(self, begin=self.begin + a, end=self.begin + b, notes=each)
             for (a, b), each in zip(_pairs(cuts), notes, strict=True)
@@ -233,7 +233,7 @@ def _decoded(stream: BinaryIO, source: Source) -> Iterator[str]:
             return
 
 
-def _normalised(texts: Iterator[str], notes: Notes, name: str, first: bool = True) -> Iterator[str]:
+def _normalised(texts: Iterator[str], notes: CorpusNotes, name: str, first: bool = True) -> Iterator[str]:
     """Without a byte-order mark, with \\n line ends, composed; cut only where composing cannot reach across."""
     carry = ""
     for text in texts:
@@ -253,10 +253,10 @@ def normalised(text: str) -> str:
     """A text as one that is read from a file: \\n line ends, composed characters."""
     if not isinstance(text, str):
         raise TextError(f"a text is a str, got {type(text).__name__} {shown(text)}")
-    return _clean(text, Notes(), "this")
+    return _clean(text, CorpusNotes(), "this")
 
 
-def _clean(text: str, notes: Notes, name: str) -> str:
+def _clean(text: str, notes: CorpusNotes, name: str) -> str:
     if "\r" in text:
         notes.line_ends += text.count("\r")
         text = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
+from recur.data.csv_files import find_delimiter, is_csv, read_rows
 from recur.data.text.corpus import Corpus, normalised
 from recur.data.text.sources import Source, find_sources
 from recur.data.text.tokenizers import whole_lines
@@ -28,11 +28,11 @@ def source_lines(source: Source) -> Iterator[tuple[str, str]]:
         yield f"{source.name}:{number}", line
 
 
-LONGEST = 1 << 26
+MAX_LINE_BYTES = 1 << 26
 """Bytes of a line at most."""
 
 
-def arriving(blank: bool = False) -> Iterator[list[str]]:
+def read_standard_input(blank: bool = False) -> Iterator[list[str]]:
     """Those that have arrived together, so that nobody waits for a batch to fill; one that is `blank` is refused, if
     not allowed."""
     held, number = b"", 0
@@ -41,8 +41,8 @@ def arriving(blank: bool = False) -> Iterator[list[str]]:
     while True:
         read = sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
         *lines, held = (held + read).split(b"\n") if read else (held, b"")
-        if len(held) > LONGEST:
-            raise TextError(f"standard input:{number + len(lines) + 1}: a line of more than {LONGEST:,} bytes")
+        if len(held) > MAX_LINE_BYTES:
+            raise TextError(f"standard input:{number + len(lines) + 1}: a line of more than {MAX_LINE_BYTES:,} bytes")
         texts = []
         for line in lines if read or lines[0] else []:
             number += 1
@@ -71,10 +71,10 @@ TEXTS = frozenset(
 )  # fmt: skip
 """What columns are called, in any case."""
 
-LOOK = 1000
+MAX_INSPECTED_ROWS = 1000
 """Rows of a file that tell how it is laid out."""
 
-SHORT = 60
+MAX_LABEL_LENGTH = 60
 """Characters of a label at most, where the values have to tell which column they are."""
 
 
@@ -91,12 +91,12 @@ class LabelledText(NamedTuple):
     where: str
 
 
-class Row(NamedTuple):
+class LabelledRow(NamedTuple):
     where: str
     cells: list[str]
 
 
-class Layout(NamedTuple):
+class LabelledLayout(NamedTuple):
     """Where label and text stand in a file's rows."""
 
     label: int = 0
@@ -121,7 +121,7 @@ def read_labelled(names: Sequence[str], classes: Collection[str] = ()) -> list[L
     found: list[LabelledText] = []
     for source in find_sources(names)[0]:
         rows = list(_rows(source))
-        layout = find_layout([row.cells for row in rows[:LOOK]], classes)
+        layout = find_layout([row.cells for row in rows[:MAX_INSPECTED_ROWS]], classes)
         if is_csv(source.name):
             _check_named(rows, layout, source.name)
         found += [_labelled(row, layout) for row in rows[bool(layout.header) :]]
@@ -130,7 +130,7 @@ def read_labelled(names: Sequence[str], classes: Collection[str] = ()) -> list[L
     return found
 
 
-def _check_named(rows: Sequence[Row], layout: Layout, name: str) -> None:
+def _check_named(rows: Sequence[LabelledRow], layout: LabelledLayout, name: str) -> None:
     """Which of several columns is the label is not guessed; a text with commas in it has more in some rows only."""
     width = len(rows[0].cells) if rows else 2
     if width > 2 and len(rows) > 1 and not layout.header and all(len(row.cells) == width for row in rows):
@@ -149,71 +149,52 @@ def named_columns(header: Sequence[str]) -> tuple[str, str] | None:
 def layout_note(names: Sequence[str]) -> str:
     """What is worth saying of files: headers, and columns in another order."""
     sources = find_sources(names)[0]
-    layouts = (find_layout([row.cells for row in islice(_rows(source), LOOK)]) for source in sources)
+    layouts = (find_layout([row.cells for row in islice(_rows(source), MAX_INSPECTED_ROWS)]) for source in sources)
     notes = (layout.note(source.name) for source, layout in zip(sources, layouts, strict=True))
     return "; ".join(filter(None, notes))
 
 
-def _rows(source: Source) -> Iterator[Row]:
-    return _between_commas(source_lines(source)) if is_csv(source.name) else _between_tabs(source_lines(source))
+def _rows(source: Source) -> Iterator[LabelledRow]:
+    return _between_commas(source) if is_csv(source.name) else _between_tabs(source_lines(source))
 
 
-def is_csv(name: str) -> bool:
-    return name.removesuffix(".gz").lower().endswith(".csv")
-
-
-def _between_tabs(lines: Iterable[tuple[str, str]]) -> Iterator[Row]:
+def _between_tabs(lines: Iterable[tuple[str, str]]) -> Iterator[LabelledRow]:
     for where, line in lines:
         cells = line.split("\t")
         if not line.strip():
             continue
         if len(cells) < 2:
             raise TextError(f"{where}: a line is label TAB text, got {line[:40]!r}")
-        yield Row(where, cells)
+        yield LabelledRow(where, cells)
 
 
-def _between_commas(lines: Iterable[tuple[str, str]]) -> Iterator[Row]:
-    """A quoted field may hold commas and line ends. Where the first line has no comma but semicolons or tabs, these
-    are what is between columns."""
-    lines = iter(lines)
-    first = next(lines, None)
-    if first is None:
-        return
-    mark = next((mark for mark in ",;\t" if mark in first[1]), ",")
-    lines, at = chain([first], lines), ""
-
-    def read() -> Iterator[str]:
-        nonlocal at
-        for where, line in lines:
-            at = where
-            yield f"{line}\n"
-
-    try:
-        for cells in csv.reader(read(), strict=True, delimiter=mark):
-            if not any(cells):
-                continue
-            if len(cells) < 2:
-                raise TextError(f"{at}: a row is label,text, got {shown(cells[0])}")
-            yield Row(at, cells)
-    except csv.Error as error:
-        raise TextError(f"{at}: no CSV: {error}") from None
+def _between_commas(source: Source) -> Iterator[LabelledRow]:
+    """Yield the rows of a CSV; a quoted cell may hold commas and line ends."""
+    lines = (f"{line}\n" for _, line in source_lines(source))
+    first = next(lines, "")
+    for line, cells in read_rows(chain([first], lines), source.name, delimiter=find_delimiter(first), strip=False):
+        if not any(cells):
+            continue
+        if len(cells) < 2:
+            raise TextError(f"{source.name}:{line}: a row is label,text, got {shown(cells[0])}")
+        yield LabelledRow(f"{source.name}:{line}", cells)
 
 
-def find_layout(rows: Sequence[Sequence[str]], classes: Collection[str] = ()) -> Layout:
+def find_layout(rows: Sequence[Sequence[str]], classes: Collection[str] = ()) -> LabelledLayout:
     """From a file's first rows."""
     first = [cell.strip() for cell in rows[0]] if rows else []
     named = [cell.lower() for cell in first]
     label = next((k for k, cell in enumerate(named) if cell in LABELS), None)
     text = next((k for k, cell in enumerate(named) if cell in TEXTS), None)
     if label is not None and text is not None:
-        return Layout(label, text, tuple(first))
+        return LabelledLayout(label, text, tuple(first))
     values = [{row[k].strip() for row in rows[1:] if len(row) > k} for k in (0, 1)]
     # One name may be a class's own: it is a header's where no other row has it.
     header = tuple(first) if label in (0, 1) and len(rows) > 2 and first[label] not in values[label] else ()
     if header and label is not None:
-        return Layout(label, 1 - label, header)
+        return LabelledLayout(label, 1 - label, header)
     swapped = any(len(row) == 2 for row in rows) and _is_swapped(rows, classes)
-    return Layout(1, 0) if swapped else Layout()
+    return LabelledLayout(1, 0) if swapped else LabelledLayout()
 
 
 def _is_swapped(rows: Sequence[Sequence[str]], classes: Collection[str]) -> bool:
@@ -227,10 +208,10 @@ def _is_swapped(rows: Sequence[Sequence[str]], classes: Collection[str]) -> bool
 
 def _repeats(values: Sequence[str]) -> bool:
     """Whether at most half of them are distinct, and all are short."""
-    return 2 * len(set(values)) <= len(values) and max(map(len, values)) <= SHORT
+    return 2 * len(set(values)) <= len(values) and max(map(len, values)) <= MAX_LABEL_LENGTH
 
 
-def _labelled(row: Row, layout: Layout) -> LabelledText:
+def _labelled(row: LabelledRow, layout: LabelledLayout) -> LabelledText:
     """With two columns all behind the first tab is the text, tabs among it; with a header, what it names."""
     cells = row.cells
     if not layout.header and layout.label == 0:

@@ -17,7 +17,7 @@ Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 
-class Share(NamedTuple):
+class ProcessShard(NamedTuple):
     """One process's part of every batch."""
 
     rank: int = 0
@@ -33,7 +33,7 @@ class Share(NamedTuple):
         return slice(self.rank, None, self.of)
 
 
-WHOLE = Share()
+FULL_BATCH = ProcessShard()
 
 
 PARTITIONS = ("sequential", "random")
@@ -42,7 +42,7 @@ FEW_LENGTHS = 40
 """Windows of so many steps or more vary by fives, where they vary."""
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where a batch stands in the text: rows of as many steps, each from a start of its own."""
 
     starts: Ids
@@ -87,7 +87,7 @@ class Stream:
     seed: int = 0
     jitter: bool = False
     """Let the length of sequential windows vary: mostly near `window`, now and then near half of it."""
-    share: Share = WHOLE
+    share: ProcessShard = FULL_BATCH
     """Which of the lanes are cut here."""
 
     def __post_init__(self) -> None:
@@ -106,13 +106,13 @@ class Stream:
         """One epoch, without its first `skip` batches."""
         return map(self._cut, self.places(epoch, skip))
 
-    def places(self, epoch: int = 0, skip: int = 0) -> Iterator[Place]:
+    def places(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchPosition]:
         """Where those batches stand."""
         if self.partition == "sequential":
             return self._sequential(epoch, skip)
         return self._random(epoch, skip)
 
-    def shared(self, share: Share) -> Self:
+    def shared(self, share: ProcessShard) -> Self:
         """The same batches, of which one process has some lanes."""
         if self.batch < share.of:
             raise OptionError(f"a batch of {self.batch} lanes is too small for {share.of} processes: raise --batch")
@@ -128,14 +128,14 @@ class Stream:
         """Predictions in a lane: all lanes are equally long, and at most B − 1 ids are left over."""
         return (len(self.ids) - 1) // self.batch
 
-    def _sequential(self, epoch: int, skip: int) -> Iterator[Place]:
+    def _sequential(self, epoch: int, skip: int) -> Iterator[BatchPosition]:
         lane = self._lane()
         starts = np.arange(self.batch) * lane
         begin = 0
         for k, length in enumerate(self._lengths(epoch)):
             end = min(begin + length, lane)
             if k >= skip:
-                yield Place(starts + begin, end - begin, fresh=k == 0)
+                yield BatchPosition(starts + begin, end - begin, fresh=k == 0)
             begin = end
             if begin == lane:
                 return
@@ -153,16 +153,16 @@ class Stream:
             else:
                 yield self.window
 
-    def _random(self, epoch: int, skip: int) -> Iterator[Place]:
+    def _random(self, epoch: int, skip: int) -> Iterator[BatchPosition]:
         draw = np.random.default_rng((self.seed, epoch))
         slack = len(self.ids) - 1 - self.batch * self.window
         offset = int(draw.integers(min(self.window, slack + 1)))
         windows = (len(self.ids) - 1 - offset) // self.window
         starts = offset + draw.permutation(windows) * self.window
         for k in range(skip, windows // self.batch):
-            yield Place(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
+            yield BatchPosition(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
 
-    def _cut(self, place: Place) -> Batch:
+    def _cut(self, place: BatchPosition) -> Batch:
         starts, steps, fresh = place.starts[self.share.lanes(self.batch)], place.steps, place.fresh
         rows = np.stack([self.ids[start : start + steps + 1] for start in starts]).astype(np.int64)
         return Batch(rows[:, :-1], rows[:, 1:], np.full(len(starts), fresh), starts.astype(np.int64))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from recur.data.text.corpus import Corpus
-from recur.data.text.shards import Shards, look, merged, once
+from recur.data.text.shards import Shards, locked_file, merge_counts, scan_shard
 from recur.data.text.stream import Ids, Mask
 from recur.data.text.tokenizers import (
     BOS,
@@ -36,7 +36,7 @@ from recur.data.text.tokenizers import (
     make_tokenizer,
     whole_words,
 )
-from recur.data.text.workers import each
+from recur.data.text.workers import map_in_processes
 from recur.errors import OptionError, TextError, shown
 from recur.utils.files import cache_folder, read_bounded, replacing, write_atomically
 from recur.utils.limits import VOCABULARY_BYTES, VOCABULARY_VALUES, check_json
@@ -255,7 +255,7 @@ def fit_vocab(
         return Vocab.fit(corpus, _tokenizer(corpus.pieces(), token, punctuation, lower, pieces), min_freq, max_size)
     asked = f"1 {corpus.digest} {token} {punctuation} {lower} {min_freq} {max_size} {pieces}"
     path = cache_folder() / f"{hashlib.sha256(asked.encode()).hexdigest()[:32]}.vocab.json"
-    with once(path):
+    with locked_file(path):
         with suppress(TextError):  # it is not there, or damaged
             return Vocab.load(path)
         made = Vocab.fit(corpus, _tokenizer(some_of(corpus), token, punctuation, lower, pieces), min_freq, max_size)
@@ -313,7 +313,7 @@ def count_corpus(corpus: Corpus, tokenizer: Tokenizer) -> Counter[str]:
     """How often each token is there; of a large text, by several processes."""
     if len(corpus.known) < 2:
         return tokenizer.count(corpus.pieces())
-    return merged(each(_count_shard, [(part, tokenizer) for part in corpus.shards()]))
+    return merge_counts(map_in_processes(_count_shard, [(part, tokenizer) for part in corpus.shards()]))
 
 
 def _count_shard(job: tuple[Corpus, Tokenizer]) -> Counter[str]:
@@ -332,7 +332,7 @@ def encoded(corpus: Corpus, vocab: Vocab, folder: Path | None = None) -> Ids:
     """The ids of a corpus as a read-only memory map."""
     folder = folder or cache_folder()
     if len(corpus.known) > 1:
-        written = each(_encode_shard, [(part, vocab, folder) for part in corpus.shards()])
+        written = map_in_processes(_encode_shard, [(part, vocab, folder) for part in corpus.shards()])
         return Shards(_mapped(path, np.dtype(dtype)) for path, dtype in written)  # type: ignore[return-value]
     return _mapped(*_kept(corpus, vocab, folder))
 
@@ -347,7 +347,7 @@ def _kept(corpus: Corpus, vocab: Vocab, folder: Path) -> tuple[Path, np.dtype[An
     key = hashlib.sha256(f"2 {corpus.digest} {vocab.digest}".encode()).hexdigest()[:32]
     data, about = folder / f"{key}.ids", folder / f"{key}.json"
     dtype = np.dtype("<u2" if len(vocab) <= 1 << 16 else "<i4")
-    with once(data):
+    with locked_file(data):
         if _found(data, about, key, dtype, len(vocab)) is None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -394,7 +394,7 @@ def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]
             yield piece
 
     # Of a shard all is read, though a part is taken: its digest is that of what it was when it was looked at.
-    if corpus.known and look(corpus.sources[0]).digest != corpus.known[0].digest:
+    if corpus.known and scan_shard(corpus.sources[0]).digest != corpus.known[0].digest:
         raise TextError(f"{corpus.sources[0].name} changed while it was being read")
     with replacing(data) as out:
         for ids in vocab.encode_pieces(hashed()):

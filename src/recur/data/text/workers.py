@@ -26,14 +26,16 @@ MOST = 16
 """Processes at most: beyond that a disk is what they wait for."""
 
 
-def cores() -> int:
+def available_cores() -> int:
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(found, MOST)
 
 
-def each(work: Callable[[JobT], FoundT], jobs: Sequence[JobT], processes: int | None = None) -> Iterator[FoundT]:
+def map_in_processes(
+    work: Callable[[JobT], FoundT], jobs: Sequence[JobT], processes: int | None = None
+) -> Iterator[FoundT]:
     """What a function of a module makes of every job, in their order. One process is this one."""
-    count = min(processes or cores(), len(jobs))
+    count = min(processes or available_cores(), len(jobs))
     if count <= 1:
         yield from map(work, jobs)
         return

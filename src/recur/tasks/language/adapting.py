@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from recur.models import LanguageModel, State
-from recur.models.stack import each_part
+from recur.models.stack import map_state
 
 BLOCK = 512
 """Tokens at a time whose states are compared with those before them."""
@@ -201,7 +201,7 @@ class Replayed:
             torch.cuda.current_stream().wait_stream(self._stream)
             return found
         if self._calls == 3:
-            self._a, self._b, self._state = a.clone(), b.clone(), each_part(state, Tensor.clone)
+            self._a, self._b, self._state = a.clone(), b.clone(), map_state(state, Tensor.clone)
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, stream=self._stream):
                 self._h, self._logp, after = self._step(self._a, self._b, self._state)

@@ -30,7 +30,7 @@ from recur.cells import Cell, State, Tensors
 from recur.cells.tensors import named_tuple
 from recur.errors import OptionError, unknown
 from recur.nn.init import check_weights_fit
-from recur.nn.options import whole
+from recur.nn.options import check_integer
 
 
 class Composition(nn.Module):
@@ -55,7 +55,11 @@ class Composition(nn.Module):
         self, input_size: int, hidden_size: int, *, device: Device = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
-        D, H, G = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1), len(self.gates)
+        D, H, G = (
+            check_integer("input_size", input_size, 1),
+            check_integer("hidden_size", hidden_size, 1),
+            len(self.gates),
+        )
         self.input_size, self.hidden_size = D, H
         check_weights_fit({"U, W": (G * H, D + (self.arity or 1) * H)}, 1, device, dtype)
         self.weight_x = nn.Parameter(torch.empty(G * H, D, device=device, dtype=dtype))  # U
@@ -99,7 +103,7 @@ class Composition(nn.Module):
         """From a (n, G·H) and the predecessors' states (n, N, H) to the node's own."""
         n, N = len(a), self.arity or 1
         before = before or tuple(a.new_zeros(n, N, self.hidden_size) for _ in self.states)
-        names = joined_names(type(self))
+        names = predecessor_state_names(type(self))
         s = named_tuple(type(self).__name__, "s", names)._make(part[:, k] for part in before for k in range(N))
         of_gates = named_tuple(type(self).__name__, "x", self.gates)
         return self.equations(of_gates._make(a.chunk(len(self.gates), dim=-1)), s)
@@ -113,7 +117,7 @@ class Composition(nn.Module):
         raise NotImplementedError
 
 
-def joined_names(kind: type[Composition]) -> tuple[str, ...]:
+def predecessor_state_names(kind: type[Composition]) -> tuple[str, ...]:
     """Of the predecessors' states: h1, h2, c1, c2."""
     return tuple(f"{state}{k + 1}" for state in kind.states for k in range(kind.arity or 1))
 
@@ -121,7 +125,7 @@ def joined_names(kind: type[Composition]) -> tuple[str, ...]:
 _CELLS: dict[type[Composition], Cell] = {}
 
 
-def cell_of(kind: type[Composition]) -> Cell:
+def composition_cell(kind: type[Composition]) -> Cell:
     """A composition as the compiler reads it, made once: a cell without a product of its own, whose step is given all
     of a and the states of every predecessor."""
     if kind not in _CELLS:
@@ -136,7 +140,7 @@ def _cell_of(kind: type[Composition]) -> Cell:
 
         def tuple_of(self, role: str) -> type[Tensors]:
             if role == "s":
-                return named_tuple(kind.__name__, role, joined_names(kind))
+                return named_tuple(kind.__name__, role, predecessor_state_names(kind))
             return super().tuple_of(role)
 
         def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
@@ -145,7 +149,7 @@ def _cell_of(kind: type[Composition]) -> Cell:
         def __reduce__(
             self,
         ) -> tuple[Callable[[type[Composition]], Cell], tuple[type[Composition]]]:  # its class is made, not imported
-            return cell_of, (kind,)
+            return composition_cell, (kind,)
 
     Joined.__name__ = kind.__name__
     return Joined()

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recur.baselines.ngram.counts import Counts, Sequences, check_memory
-from recur.baselines.ngram.model import Level, NGram
+from recur.baselines.ngram.model import NGram, ProbabilityLevel
 from recur.data.text.corpus import Corpus
 from recur.data.text.stream import Floats, Ids
 from recur.data.text.vocabulary import Vocab
@@ -102,7 +102,7 @@ def _ratio(a: NDArray[np.floating], b: Floats | float) -> Floats:
         return np.where(np.asarray(b) > 0, a / b, 0.0)
 
 
-def _interpolated(counts: Counts, p: list[Floats], share: list[Floats]) -> list[Level]:
+def _interpolated(counts: Counts, p: list[Floats], share: list[Floats]) -> list[ProbabilityLevel]:
     """Levels from each n-gram's own share of probability and the weight each context leaves to the one below it.
 
     p[k] is the estimate without the lower orders; share[k] the weight of the contexts of level k + 1's n-grams.
@@ -114,11 +114,11 @@ def _interpolated(counts: Counts, p: list[Floats], share: list[Floats]) -> list[
             context = level.keys // counts.K
             interpolated = p[k] + share[k - 1][context] * interpolated[level.suffix]
         backoff = share[k] if k + 1 < counts.order else np.ones(len(level))
-        levels.append(Level(level.keys, _log(interpolated), _log(backoff)))
+        levels.append(ProbabilityLevel(level.keys, _log(interpolated), _log(backoff)))
     return levels
 
 
-def _laplace(counts: Counts, epsilons: list[float]) -> list[Level]:
+def _laplace(counts: Counts, epsilons: list[float]) -> list[ProbabilityLevel]:
     n = np.where(counts.predictable, counts.levels[0].counts, 0)
     p = [_ratio(n + np.where(counts.predictable, epsilons[0] / counts.m, 0.0), n.sum() + epsilons[0])]
     share = []
@@ -130,7 +130,7 @@ def _laplace(counts: Counts, epsilons: list[float]) -> list[Level]:
     return _interpolated(counts, p, share)
 
 
-def _add_k(counts: Counts, k: float) -> list[Level]:
+def _add_k(counts: Counts, k: float) -> list[ProbabilityLevel]:
     """Mixed with the uniform distribution directly: c·P + (1 − c)/m, where c is n(c) / (n(c) + k m).
 
     Below the highest order there is nothing but that uniform distribution, save for contexts that begin a sequence:
@@ -156,11 +156,11 @@ def _add_k(counts: Counts, k: float) -> list[Level]:
             total = _by_context(above.counts, above.keys // counts.K, len(level))
             full = np.full(len(level), at + 2 == counts.order) | level.from_start
             backoff = np.where(full & (total > 0), _ratio(np.full(len(level), k * m), total + k * m), 1.0)
-        levels.append(Level(level.keys, _log(p), _log(backoff)))
+        levels.append(ProbabilityLevel(level.keys, _log(p), _log(backoff)))
     return levels
 
 
-def _kneser_ney(counts: Counts) -> tuple[list[Level], tuple[str, ...]]:
+def _kneser_ney(counts: Counts) -> tuple[list[ProbabilityLevel], tuple[str, ...]]:
     p: list[Floats] = []
     share: list[Floats] = []
     notes = []
