@@ -1,8 +1,8 @@
-"""From distributions to tokens.
+"""Decoding: from distributions to tokens.
 
-sampling      the next token of a language model, drawn
-beam_search   sequences of any writer: greedy, sampled, or by beam search; a language model as such a writer
-ctc           labels from a network that gives a distribution over labels at every step
+sampling      sampling from a language model: temperature, top-k, top-p, min-p
+beam_search   greedy decoding, sampling and beam search for any step decoder
+ctc           best path and prefix beam search for CTC outputs
 """
 
 from recur.decoding.beam_search import (

@@ -1,9 +1,16 @@
-"""Cells composed: `recurrent.py` deep and in both directions, with `options.py`; `nn.py` drop-in for torch.nn;
-`init.py` how weights start; `conditioning.py` with a context, `attention.py` over a memory, `output_recurrence.py` with
-edges from the output only; `tree.py` over trees and `grid.py` over grids, both by the equations of `compose.py`;
-`pooling.py` many states to one; `crf.py` tags that know their neighbours.
+"""Layers made of cells.
 
-Names are imported when they are first used: options alone need no torch.
+recurrent           `Recurrent`: layers, directions, dropout, residual and skip connections; options.py has its options
+drop_in             RNN, GRU, LSTM and their cells with the interface of torch.nn
+conditioning        recurrent networks with a context vector
+attention           attention over a memory; pooling of states
+output_recurrence   networks whose next step reads the output, not the hidden state
+tree, grid          recursive networks over trees and grids; composition.py has the equations of one node
+crf                 linear-chain conditional random field
+init, functional    weight initialisation; dropout, MLPs, memory-saving cross-entropy
+streaming           one step at a time for inference
+
+Names are imported on first use, so that reading options does not import torch.
 """
 
 from __future__ import annotations
@@ -70,7 +77,7 @@ _NAMES = {
 }
 
 _OWN = {"Transitions", "NBest", "sequence_dropout", "initialise_linear"}
-"""For recur itself."""
+"""Names for use inside recur; not part of the public interface."""
 
 __all__ = [name for name in _NAMES if name not in _OWN]
 if not TYPE_CHECKING:

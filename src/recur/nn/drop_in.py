@@ -1,14 +1,13 @@
-"""Drop-in for torch.nn's recurrent layers: the same constructor, the same call, the same weights.
+"""Drop-in replacements of the recurrent layers of torch.nn: same constructor, same call, same weights.
 
     from recur import nn          # in place of: from torch import nn
     lstm = nn.LSTM(28, 128, num_layers=2, batch_first=True, bidirectional=True)
     lstm.load_state_dict(theirs.state_dict())
 
-With the same seed the weights are drawn alike. `nn_cells.py` has RNNCell, GRUCell and LSTMCell. All of them take
-`backend=` beside torch's arguments, by keyword: which way to run the scan, as `recur.ops` names them. A model that is
-saved whole opens with `torch.load(path, weights_only=True)`; see `recur.utils.safe_globals`.
+The same seed draws the same weights. All classes take the keyword `backend=` as well, as in `recur.ops`. A model saved
+as a whole can be loaded with `torch.load(path, weights_only=True)`; see `recur.utils.safe_globals`.
 
-Mistakes raise recur's errors, not torch's. Not supported: `torch.jit.script`, which PyTorch has deprecated.
+Mistakes raise recur's errors, not torch's. `torch.jit.script`, which PyTorch has deprecated, is not supported.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from recur.nn.recurrent import NetworkState, Recurrent
 from recur.ops import check_backend, scan
 
 TorchState = Tensor | tuple[Tensor, ...]
-"""A final or initial state as torch.nn has it: (L, B, H), or a tuple of them for an LSTM."""
+"""State in the form of torch.nn: (L, B, H), or a tuple of them for an LSTM."""
 
 
 class _TorchRecurrent(Recurrent):
-    """torch.nn's conventions around Recurrent: time-major by default, states (L, B, H), packed sequences."""
+    """`Recurrent` with the conventions of torch.nn: time-major by default, states (L, B, H), packed sequences."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class _TorchRecurrent(Recurrent):
         return self.direction == "both"
 
     def flatten_parameters(self) -> None:
-        """For code written for torch.nn; there is nothing to flatten."""
+        """Do nothing; present for code written for torch.nn."""
 
     @property
     def mode(self) -> str:
@@ -95,7 +94,7 @@ class _TorchRecurrent(Recurrent):
     def forward(  # type: ignore[override]  # torch.nn's arguments, not those of Recurrent
         self, input: Tensor | PackedSequence, hx: TorchState | None = None
     ) -> tuple[Tensor | PackedSequence, TorchState]:
-        """Outputs and the final state, in torch.nn's shapes."""
+        """Return outputs and the final state in torch.nn's shapes."""
         if isinstance(input, PackedSequence):
             x, lengths = pad_packed_sequence(input, batch_first=True)
             outputs, state, _ = super().forward(x, self._from_torch(hx, len(x), True), lengths=lengths)
@@ -119,7 +118,7 @@ class _TorchRecurrent(Recurrent):
         return outputs, self._to_torch(state, batched)
 
     def _from_torch(self, hx: TorchState | None, B: int, batched: bool) -> list[cells.State] | None:
-        """(L, B, H) for each state → a state for each layer."""
+        """Convert (L, B, H) per state into one state per layer."""
         if hx is None:
             return None
         names = self.cell.states
@@ -133,20 +132,22 @@ class _TorchRecurrent(Recurrent):
         return list(zip(*(part.unbind(0) for part in rows), strict=True))
 
     def _to_torch(self, state: NetworkState, batched: bool) -> TorchState:
-        """A state for each layer → (L, B, H) for each state."""
+        """Convert one state per layer into (L, B, H) per state."""
         final = [torch.stack(parts) for parts in zip(*state, strict=True)]
         parts = tuple(final if batched else [part.squeeze(1) for part in final])
         return parts if len(parts) > 1 else parts[0]
 
 
 def append_zero_row(batch: Tensor) -> Tensor:
-    """A batch of no sequence has one of zeros for the scan, which is cut off behind it: so all gradients are there, and
-    zero, as torch.nn has them."""
+    """Append a row of zeros to an empty batch, to be removed after the scan.
+
+    All gradients then exist and are zero, as in torch.nn.
+    """
     return torch.cat([batch, batch.new_zeros(1, *batch.shape[1:])])
 
 
 def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> PackedSequence:
-    """Outputs (B, T, D) in the order of a packed input, whose rows may have been sorted by length."""
+    """Pack outputs (B, T, D) in the row order of a packed input."""
     order = packed.sorted_indices
     if order is not None:
         outputs, lengths = outputs[order], lengths[order.cpu()]
@@ -155,7 +156,7 @@ def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> Pa
 
 
 class RNN(_TorchRecurrent):
-    """torch.nn.RNN, for the cell `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
+    """torch.nn.RNN with the cell `Elman`; nonlinearity is tanh, relu, or sigmoid (which torch does not have).
 
     >>> outputs, h = recur.nn.RNN(3, 4, nonlinearity="relu")(torch.randn(5, 2, 3))      # (T, B, D), as torch.nn
     >>> outputs.shape, h.shape
@@ -179,7 +180,7 @@ class RNN(_TorchRecurrent):
 
 
 class GRU(_TorchRecurrent):
-    """torch.nn.GRU, for the cell `GRU`.
+    """torch.nn.GRU with the cell `GRU`.
 
     >>> ours, theirs = recur.nn.GRU(3, 4, batch_first=True), torch.nn.GRU(3, 4, batch_first=True)
     >>> _ = ours.load_state_dict(theirs.state_dict())
@@ -193,7 +194,7 @@ class GRU(_TorchRecurrent):
 
 
 class LSTM(_TorchRecurrent):
-    """torch.nn.LSTM, for the cell `LSTM`.
+    """torch.nn.LSTM with the cell `LSTM`.
 
     >>> outputs, (h, c) = recur.nn.LSTM(3, 4, num_layers=2, bidirectional=True)(torch.randn(5, 2, 3))
     >>> outputs.shape, c.shape
@@ -205,7 +206,7 @@ class LSTM(_TorchRecurrent):
 
 
 class _TorchCell(nn.Module):
-    """torch.nn's conventions around one step of a scan: (B, D) or (D,) in, (B, H) or (H,) out."""
+    """One step of a cell with the conventions of torch.nn: (B, D) or (D,) to (B, H) or (H,)."""
 
     def __init__(
         self,
@@ -232,16 +233,16 @@ class _TorchCell(nn.Module):
         self.reset_parameters()
 
     def weights(self) -> dict[str, Tensor]:
-        """As scan takes them."""
+        """Return the weights under the names that scan uses."""
         named = {name: getattr(self, name) for name in self.cell.shapes(self.input_size, self.hidden_size)}
         return {name: weight for name, weight in named.items() if weight is not None}
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew."""
+        """Initialise all weights again."""
         initialise(self.cell, self.weights())
 
     def forward(self, input: Tensor, hx: TorchState | None = None) -> TorchState:
-        """The next state: h, or (h, c) of an LSTM."""
+        """Return the next state: h, or (h, c) of an LSTM."""
         who, D, H = type(self).__name__, self.input_size, self.hidden_size
         if not isinstance(input, Tensor) or input.dim() not in (1, 2) or input.shape[-1] != D:
             got = tuple(input.shape) if isinstance(input, Tensor) else type(input).__name__
@@ -269,7 +270,7 @@ def _rows(given: Tensor) -> Tensor:
 
 
 class RNNCell(_TorchCell):
-    """torch.nn.RNNCell, one step of `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
+    """torch.nn.RNNCell, one step of `Elman`; nonlinearity is tanh, relu, or sigmoid (which torch does not have).
 
     >>> recur.nn.RNNCell(3, 4)(torch.randn(2, 3)).shape
     torch.Size([2, 4])

@@ -1,4 +1,4 @@
-"""Dropout along a sequence."""
+"""Functions that layers share: dropout, MLPs, and cross-entropy that does not hold all logits in memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from recur.errors import OptionError
 
 
 def fast_dropout(x: Tensor, p: float) -> Tensor:
-    """x with each entry dropped with probability p, and what stays divided by 1 − p.
+    """Apply dropout with probability p; kept entries are divided by 1 − p.
 
-    On the CPU from 16 random bits an entry: whole words are drawn faster than torch throws its coins, which
-    would be a tenth of a small network's training. An entry goes with p to the nearest 65536th.
+    On the CPU the mask is made of 16 random bits per entry. Drawing whole 64-bit words is faster than torch's Bernoulli
+    draws, which take a tenth of the training time of a small network. p is rounded to the nearest 1/65536.
     """
     dropped = round(p * 65536)
     transformed = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
@@ -30,7 +30,10 @@ def fast_dropout(x: Tensor, p: float) -> Tensor:
 
 
 def sequence_dropout(x: Tensor, p: float, *, training: bool, variational: bool) -> Tensor:
-    """(B, T, D) with entries dropped: one mask for a whole sequence (Gal and Ghahramani 2016), or one for each step."""
+    """Apply dropout to x (B, T, D) while training.
+
+    variational   one mask for all steps of a sequence (Gal and Ghahramani 2016); else one mask per step
+    """
     if not (training and p):
         return x
     if not variational:
@@ -39,19 +42,24 @@ def sequence_dropout(x: Tensor, p: float, *, training: bool, variational: bool) 
 
 
 LOGITS_CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 64 << 20}
-"""Bytes of float32 logits at a time: on a CPU so many rows that V is read seldom, on a GPU about its L2."""
+"""Size of a chunk of float32 logits: on a CPU large, so that V is read seldom; on a GPU about the size of its L2 cache.
+"""
 
 MIN_CHUNK_ROWS = 16
-"""Rows at a time, at least: fewer read V too often."""
+"""Least number of rows per chunk; fewer rows would read V too often."""
 
 
 def linear_cross_entropy(
     h: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float = 0.0, chunk: int | None = None
 ) -> Tensor:
-    """The mean loss of h (N, H) under V = weight (K, H) and c = bias (K,), with targets (N,).
+    """Return the mean cross-entropy of the logits h Vᵀ + c without holding all logits in memory.
 
-    `chunk` is how many bytes of logits there may be at a time; if not given, by the device. Where all of them are no
-    more than that, this is PyTorch's own cross_entropy. Under autocast products are of its dtype, sums of float32.
+    h         (N, H)
+    weight    V, (K, H)
+    bias      c, (K,)
+    targets   (N,)
+    chunk     bytes of logits held at a time; chosen by device if not given. If all logits fit, this is torch's
+              cross_entropy. Under autocast, products have the autocast dtype and sums are float32.
     """
     N, K = len(h), len(weight)
     limit = LOGITS_CHUNK_BYTES.get(h.device.type, LOGITS_CHUNK_BYTES["cpu"]) if chunk is None else chunk
@@ -68,7 +76,10 @@ def linear_cross_entropy(
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Gradients are found on the way forward, while the logits are there, and multiplied by ∂/∂L on the way back."""
+    """Cross-entropy by chunks of rows.
+
+    The forward pass computes the gradients while the logits of a chunk exist; the backward pass multiplies them by ∂L.
+    """
 
     @staticmethod
     def forward(
@@ -122,7 +133,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtype | None) -> nn.Sequential | None:
-    """`depth` layers from `width` to `out` units; None for none."""
+    """Return an MLP with `depth` tanh layers from `width` to `out` units, or None if depth is 0."""
     if not depth:
         return None
     layers: list[nn.Module] = []
@@ -135,7 +146,7 @@ def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtyp
 def make_between_mlps(
     widths: Sequence[int], depth: int, device: Device, dtype: torch.dtype | None
 ) -> nn.ModuleList | None:
-    """One behind each recurrent layer but the last, of outputs of these widths; None for none."""
+    """Return one MLP after each recurrent layer but the last, for outputs of these widths; None if depth is 0."""
     if not depth:
         return None
     if len(widths) == 1:
@@ -145,7 +156,7 @@ def make_between_mlps(
 
 
 def reset_mlp(mlp: nn.Module | None) -> None:
-    """Weights as Glorot and Bengio draw them; biases zero."""
+    """Draw weights by Glorot initialisation; set biases to zero."""
     for layer in () if mlp is None else mlp.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
@@ -153,7 +164,7 @@ def reset_mlp(mlp: nn.Module | None) -> None:
 
 
 def apply_mlp(mlp: nn.Module | None, x: Tensor, padding: Tensor | None) -> Tensor:
-    """An MLP, if there is one; padding neither enters it nor comes out."""
+    """Apply an MLP if there is one. Padded steps are zero before and after it."""
     if mlp is None:
         return x
     if padding is None:
@@ -162,6 +173,6 @@ def apply_mlp(mlp: nn.Module | None, x: Tensor, padding: Tensor | None) -> Tenso
 
 
 def padding_mask(x: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
-    """(B, T, 1): which steps lie behind a row's length."""
+    """Return a mask (B, T, 1) that is True at steps beyond the length of their row."""
     ends = torch.as_tensor(lengths, device=x.device)
     return (torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None]

@@ -1,15 +1,15 @@
-"""Output recurrence: the hidden state sees the output of the step before, and nothing else of the past.
+"""Output recurrence: the hidden state reads the output of the previous step, not its hidden state.
 
     h_t = φ(U x_t + W y_{t−1} + b)
     o_t = V h_t + c
 
-the second design pattern of Deep Learning, section 10.2. With a teacher, y_{t−1} is the target of the step before:
-no step waits for another, and training takes all of them at once, without backpropagation through time. In use,
-y_{t−1} is made of the network's own o_{t−1}, step by step. It is weaker than a recurrence between hidden states, for
-the outputs, trained to match the targets, must carry all that is remembered.
+This is the second design pattern of Deep Learning, section 10.2. With teacher forcing, y_{t−1} is the previous target:
+all steps are computed in parallel, without backpropagation through time. In free running, y_{t−1} is computed from
+o_{t−1}, step by step. The pattern is weaker than a recurrence between hidden states, because the outputs, which are
+trained to match the targets, must carry everything that is remembered.
 
-`OutputRecurrent` is this network whole. Where the output before is the input already, as a language model reads the
-token that it was to predict, `FeedForward` is its hidden layer, in the place of a `Recurrent`.
+`OutputRecurrent` is the whole network. Where the previous output is already the input, as in a language model,
+`FeedForward` is its hidden layer, in place of a `Recurrent`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recur.nn.recurrent import NetworkState, RecurrentOutput
 from recur.ops import GivenState, Trace
 
 PARALLEL_BACKEND = "all at once"
-"""What ran, where a backend is named: no step waits for another."""
+"""Name of the backend in traces: all steps are computed in parallel."""
 
 
 def _likeliest(o: Tensor) -> Tensor:
@@ -39,13 +39,13 @@ FEEDBACK_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda o: o.softmax(-1),
     "likeliest": _likeliest,
 }
-"""How o_{t−1} becomes y_{t−1} where there is no teacher: as it is, as probabilities, or as the likeliest one."""
+"""How o_{t−1} becomes y_{t−1} in free running: unchanged, as probabilities, or as the one-hot argmax."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
 
 
 class OutputRecurrent(nn.Module):
-    """Inputs (B, T, D) → outputs o (B, T, O).
+    """Network with output recurrence: inputs (B, T, D) to outputs (B, T, O).
 
     >>> net = recur.nn.OutputRecurrent(3, 8, output_size=4)
     >>> net(torch.randn(2, 5, 3)).shape
@@ -63,7 +63,12 @@ class OutputRecurrent(nn.Module):
         depth: Depth = Depth(),  # noqa: B008  # frozen
         dropout: float = 0.0,
     ) -> None:
-        """`depth.input` and `depth.output` are layers of tanh before U and before V, `dropout` is of what V reads."""
+        """Create the network.
+
+        feed     output, softmax or likeliest: what the next step reads in free running
+        depth    `depth.input` and `depth.output` tanh layers before U and before V
+        dropout  probability for the input of V
+        """
         super().__init__()
         if depth.transition:
             raise OptionError("no hidden state is read by the next: there is no transition to deepen")
@@ -82,7 +87,11 @@ class OutputRecurrent(nn.Module):
         self.output = nn.Linear(hidden_size, output_size)  # V and c
 
     def forward(self, x: Tensor, targets: Tensor | None = None, first: Tensor | None = None) -> Tensor:
-        """With a teacher's targets (B, T, O), all steps at once; without, free running. `first` (B, O) is y_0, or 0."""
+        """Return outputs (B, T, O).
+
+        targets   (B, T, O): teacher forcing, all steps in parallel; None: free running, step by step
+        first     y_0 (B, O); zeros if not given
+        """
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             raise ShapeError(f"OutputRecurrent: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
         before = x.new_zeros(len(x), self.output_size) if first is None else first
@@ -95,7 +104,7 @@ class OutputRecurrent(nn.Module):
         return self._read_out(self._share(x) + self.back(before))
 
     def step(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One step of use: (B, D) and y_{t−1} (B, O), None at the start, to o_t and the y_t that the next one reads."""
+        """Compute one step for inference from x (B, D) and y_{t−1} (B, O) or None; return o_t and y_t."""
         share = self._share(x)
         o = self._read_out(share if before is None else share + self.back(before))
         return o, FEEDBACK_FUNCTIONS[self.feed](o)
@@ -110,8 +119,10 @@ class OutputRecurrent(nn.Module):
         return found
 
     def run(self, x: Tensor, next_fed: Callable[[int, Tensor], Tensor], before: Tensor) -> Tensor:
-        """Step by step: `next_fed(t, o_t)` is what step t + 1 reads of step t. With the teacher's targets it gives
-        what `forward` gives at once."""
+        """Run step by step; `next_fed(t, o_t)` returns what step t + 1 reads of step t.
+
+        With `next_fed` returning the targets, the result equals teacher forcing in `forward`.
+        """
         outputs = []
         for t, share in enumerate(self._share(x).unbind(1)):
             outputs.append(self._read_out(share + linear(before, self.back.weight)))
@@ -120,9 +131,9 @@ class OutputRecurrent(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """h_t = tanh(U x_t + b), (B, T, D) → (B, T, H), in the place of a `Recurrent`: what it carries is nothing.
+    """Feed-forward layer h_t = tanh(U x_t + b), (B, T, D) to (B, T, H), with the interface of `Recurrent` and no state.
 
-    Where x_t holds y_{t−1}, it is the hidden layer of a network with output recurrence, [U W] in one matrix.
+    If x_t contains y_{t−1}, this is the hidden layer of a network with output recurrence, with [U W] in one matrix.
 
     >>> recur.nn.FeedForward(3, 4)(torch.randn(2, 5, 3)).outputs.shape
     torch.Size([2, 5, 4])
@@ -152,7 +163,7 @@ class FeedForward(nn.Module):
         reset: Tensor | None = None,
         trace: bool = False,
     ) -> RecurrentOutput:
-        """As `Recurrent.forward`; there is no state to carry, to reset or to trace."""
+        """Compute the layer with the signature of `Recurrent.forward`; there is no state to carry, reset or trace."""
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             raise ShapeError(f"FeedForward: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
         h = self._hidden(x)
@@ -164,7 +175,7 @@ class FeedForward(nn.Module):
 
     @torch.no_grad()
     def step(self, x: Tensor, state: Sequence[Sequence[Tensor]] | None = None) -> tuple[Tensor, NetworkState]:
-        """(B, D) in, (B, H) and a state of nothing out."""
+        """Return outputs (B, H) for x (B, D), and an empty state."""
         return self._hidden(x), ()
 
     def _hidden(self, x: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""What a recurrent network returns."""
+"""`Recurrent`: a cell applied along sequences, in layers and directions, with dropout, residual and skip connections.
+
+Weights carry the names of torch.nn (`weight_ih_l0`, `weight_hh_l0_reverse`, …), so that state dicts are exchangeable.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ from recur.ops.bptt import BPTT
 from recur.ops.check import check_dense
 
 NetworkState = tuple[Tensors, ...]
-"""The states of a network's cells, layer by layer, forward before backward."""
+"""States of the cells of a network: one entry per layer and direction, forward before backward."""
 
 
 class RecurrentOutput(NamedTuple):
-    """What a recurrent network returns. LayerStates and traces: layer by layer, forward before backward.
+    """Result of a recurrent network. State and trace have one entry per layer and direction, forward before backward.
 
     >>> outputs, state, trace = recur.Recurrent("lstm", 3, 4, layers=2)(torch.randn(2, 5, 3))
     >>> outputs.shape, len(state), trace[0].backend
@@ -83,13 +86,16 @@ MERGE_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "product": torch.mul,
 }
 DIRECTION_SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse")}
-"""What torch's names of weights end in, by direction."""
+"""Endings of weight names for each direction, as torch.nn has them."""
 
 
 def scan_both_directions(
     net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]
 ) -> list[Scanned] | None:
-    """Both directions of a layer by one launch, where there is one; states start at those given, or at zero."""
+    """Run both directions of a layer in one launch. Return None if the call does not allow it.
+
+    States start at those given, or at zero.
+    """
     if net.direction != "both" or (net.init.state != "zero" and (net.init.learned or net.training)):
         return None
     first, second = (f"_l{layer}{suffix}" for suffix in DIRECTION_SUFFIXES["both"])
@@ -98,28 +104,28 @@ def scan_both_directions(
 
 
 def restore_network(attributes: dict[str, Any]) -> Recurrent:
-    """A network from what was saved of it."""
+    """Return a network from its pickled attributes."""
     net = Recurrent.__new__(Recurrent)
     net.__setstate__(attributes)
     return net
 
 
 class Recurrent(nn.Module):
-    """A cell, carried along sequences (B, T, D), in layers.
+    """Recurrent network: a cell applied along sequences (B, T, D), in one or several layers.
 
     cell           a Cell, its name, or file.py:Class
-    layers         how many; each reads the outputs of the one below
-    top            units of the last layer, if not hidden_size too: such as the width of an embedding that is V
-    direction      forward, backward (from each sequence's end) or both
-    projection     to how many numbers weight_hr brings the output, and what W multiplies (Sak et al. 2014); 0 for none
-    dropout        a number, between layers, or Dropout(…)
-    connections    how directions merge, residual and skip connections: Connections(…)
-    depth          MLPs before, inside, between and behind recurrent layers: Depth(…)
-    init           a scheme for the weights, or Init(…), which has the initial state too
-    bptt, backend  as in scan; so is the attribute `products`, which is set later
+    layers         number of layers; each reads the outputs of the layer below
+    top            number of units of the last layer; 0 for hidden_size
+    direction      forward, backward (from the end of each sequence) or both
+    projection     size to which weight_hr projects the output, which W multiplies (Sak et al. 2014); 0 for none
+    dropout        probability between layers, or Dropout(…)
+    connections    merging of directions, residual and skip connections: Connections(…)
+    depth          MLPs before, inside, between and after recurrent layers: Depth(…)
+    init           initialisation scheme of the weights, or Init(…), which also sets the initial state
+    bptt, backend  as in scan; the attribute `products` can be set later
 
-    The dataclasses are in recur.nn.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`,
-    so that state dicts can be exchanged.
+    The dataclasses are in recur.nn.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`, so
+    that state dicts are exchangeable.
 
     >>> net = recur.Recurrent("gru", 3, 4, layers=2, direction="both")
     >>> net(torch.randn(2, 5, 3), lengths=[5, 3]).outputs.shape
@@ -201,7 +207,7 @@ class Recurrent(nn.Module):
         return (restore_network, (vars(self).copy(),)) if type(self) is Recurrent else super().__reduce_ex__(protocol)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Also of a network that was saved before there were projections and products in fewer bits."""
+        """Restore a network, including one saved before projections and reduced-precision products existed."""
         super().__setstate__(state)
         vars(self).setdefault("projection", 0)
         vars(self).setdefault("products", "")
@@ -212,7 +218,7 @@ class Recurrent(nn.Module):
         self._names = self._weight_names()
 
     def reset_parameters(self) -> None:
-        """Draw all weights of the cells anew."""
+        """Initialise all weights again."""
         for suffix in self.suffixes():
             initialise(self.cell, self.weights(suffix), self.init.scheme, self.init.forget_bias, self.init.chrono)
             if self.init.learned:
@@ -225,27 +231,27 @@ class Recurrent(nn.Module):
     # Sizes and names ----------------------------------------------------------------------------------------------
 
     def units(self, layer: int) -> int:
-        """How many a layer has."""
+        """Return the number of units of a layer."""
         return self.top or self.hidden_size if layer == self.layers - 1 else self.hidden_size
 
     def widths_of(self, layer: int) -> tuple[int, ...]:
-        """Of the states of a layer's cells."""
+        """Return the widths of the states of a layer."""
         return self.cell.widths(self.units(layer), self.projection) if self.top else self.state_widths
 
     def _directions(self, layer: int) -> list[str]:
         return [f"_l{layer}{suffix}" for suffix in DIRECTION_SUFFIXES[self.direction]]
 
     def suffixes(self) -> Iterator[str]:
-        """What the names of weights end in, layer by layer, forward before backward."""
+        """Return the endings of weight names, layer by layer, forward before backward."""
         return (suffix for layer in range(self.layers) for suffix in self._directions(layer))
 
     def _weight_names(self) -> dict[str, list[tuple[str, str]]]:
-        """The weights of each cell, by what their names end in: as scan calls them, and as they are called here."""
+        """Return, for every suffix, pairs of the name that scan uses and the name of the parameter."""
         names = self.cell.shapes(1, self.hidden_size, self.bias, self.projection)
         return {suffix: [(name, name + suffix) for name in names] for suffix in self.suffixes()}
 
     def weights(self, suffix: str = "_l0") -> dict[str, Tensor]:
-        """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
+        """Return the weights of one cell under the names that scan uses; suffix as in torch's names (`_l1_reverse`)."""
         own = self._parameters  # where nearly all are; nn.Module looks there last
         weights: dict[str, Tensor] = {}
         for name, here in self._names[suffix]:
@@ -254,13 +260,13 @@ class Recurrent(nn.Module):
         return weights
 
     def _learned_states(self, layer: int = 0) -> Iterator[tuple[str, int]]:
-        """Those of a layer's states that may be learned, and their widths."""
+        """Yield the name and width of each state of a layer whose initial value can be learned."""
         for state, width in zip(self.cell.states, self.widths_of(layer), strict=True):
             if state not in self.cell.initial:
                 yield state, width
 
     def with_learned(self, start: State, suffix: str) -> State:
-        """The initial state of a layer and direction: what is learned of it, and the rest of `start`."""
+        """Return the initial state of one layer and direction: learned parts from parameters, the rest from `start`."""
         learned = {state: getattr(self, f"{state}0{suffix}") for state, _ in self._learned_states()}
         named = zip(self.cell.states, start, strict=True)
         return tuple(learned[state].expand_as(part) if state in learned else part for state, part in named)
@@ -276,9 +282,10 @@ class Recurrent(nn.Module):
         reset: Tensor | None = None,
         trace: bool = False,
     ) -> RecurrentOutput:
-        """Outputs (B, T, output_size), the state of each layer and direction, and their traces.
+        """Return outputs (B, T, output_size), the final state and the trace of each layer and direction.
 
-        `state` is what an earlier call returned; `lengths`, `reset` and `trace` are as in scan.
+        state   state that an earlier call returned; zeros or the learned initial state if not given
+        lengths, reset, trace   as in scan
         """
         check_call(self, x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
@@ -321,26 +328,27 @@ class Recurrent(nn.Module):
         return RecurrentOutput(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
 
     def starting_state(self, x: Tensor) -> NetworkState:
-        """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""
+        """Return the initial state of sequences whose first input is x (B, D), as a call without a state uses it."""
         check_forward(self)
         return tuple(initial_state(self, layer, x) for layer in range(self.layers))
 
     def step(self, x: Tensor, state: LayerStates | None = None) -> tuple[Tensor, NetworkState]:
-        """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
+        """Compute one step for inference: inputs (B, D) to outputs (B, output_size) and the new state."""
         check_forward(self)
         return one_step(self, x, state)
 
     def stream(self, rows: int = 1, state: LayerStates | None = None, products: str | None = None) -> Stream:
-        """The network as a stream of `rows` sequences, which keeps its state; `products`, if not its own: see scan."""
+        """Return a `Stream` of `rows` sequences that keeps its state; `products` overrides the matmul dtype, see scan.
+        """
         check_forward(self)
         return Stream(self, rows, state, products)
 
     def between(self, layer: int) -> nn.Module | None:
-        """The MLP behind a layer, if there is one."""
+        """Return the MLP after a layer, or None."""
         return None if self.between_mlps is None or layer == self.layers - 1 else self.between_mlps[layer]
 
     def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
-        """What a layer above the first reads."""
+        """Return the input of a layer above the first."""
         inputs = sequence_dropout(
             below, self.dropout.layers, training=self.training, variational=self.dropout.variational
         )

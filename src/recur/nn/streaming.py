@@ -1,7 +1,7 @@
-"""A network's weights as the C++ core, or a GPU's kernels, read them: packed once, and again when they change.
+"""Inference one step at a time, with weights packed once for the C++ core or the GPU kernels.
 
-In place, by an optimizer, or by being replaced. Only a write that autograd does not see either, through `weight.data`
-or NumPy, goes unnoticed.
+Packed weights are renewed when a weight is changed in place, changed by an optimizer, or replaced. Only a write that
+autograd does not see (through `weight.data` or NumPy) is not noticed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_input(net: Recurrent, x: Tensor) -> None:
-    """Of one step."""
+    """Raise an error if x is not a valid input of one step."""
     who, weight = type(net.cell).__name__, next(net.parameters())
     if x.dim() != 2 or x.shape[1] != net.input_size:
         raise ShapeError(f"{who}: one step takes x of (B, D={net.input_size}), got {tuple(x.shape)}")
@@ -42,25 +42,25 @@ def check_input(net: Recurrent, x: Tensor) -> None:
 
 
 class PackedWeights(NamedTuple):
-    """A network's weights as they are read, and how it was when they were packed."""
+    """Packed weights of a network and the stamp of the network when they were packed."""
 
     stamp: list[object] | None
     stack: NativeStack | None
-    """None where the core cannot run the network."""
+    """None if the C++ core cannot run the network."""
     weights: list[Tensor]
-    """Held, so that no other tensor can come to lie at the address of one that was replaced."""
+    """References that keep the addresses of replaced weights from being reused."""
     on_gpu: Layers | None = None
-    """None where kernels of a GPU cannot run it."""
+    """None if the GPU kernels cannot run the network."""
 
 
 _PACKED: WeakKeyDictionary[Recurrent, dict[str, PackedWeights]] = WeakKeyDictionary()
-"""Of each network, by what products read."""
+"""Packed weights of each network, by matmul dtype."""
 
 
 class _OptimizerSteps:
-    """Counts the steps of all optimizers, from when the first weights are packed on.
+    """Counter of the steps of all optimizers, started when weights are first packed.
 
-    A fused optimizer changes weights in place without increasing their version, and nothing else tells of it.
+    A fused optimizer changes weights in place without increasing their version, so versions alone are not enough.
     """
 
     def __init__(self) -> None:
@@ -80,12 +80,13 @@ _OPTIMIZER_STEPS = _OptimizerSteps()
 
 
 def get_native_stack(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | None:
-    """The network as the core runs it, if it can."""
+    """Return the network as the C++ core runs it, or None."""
     return get_packed_weights(net, x, products).stack
 
 
 def get_packed_weights(net: Recurrent, x: Tensor, products: str, latest: PackedWeights | None = None) -> PackedWeights:
-    """PackedWeights again when a weight or an option has changed; `latest` is what was returned before and may still do."""
+    """Return packed weights; pack again if a weight or an option changed. `latest` is an earlier result to check first.
+    """
     stamp = None if compiled.transformed() else _stamp(net, x)
     if stamp is None:
         return _pack(net, x, products, stamp)
@@ -97,7 +98,7 @@ def get_packed_weights(net: Recurrent, x: Tensor, products: str, latest: PackedW
 
 
 def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
-    """Equal for as long as packed weights are the network's; None where nothing would tell that they have changed."""
+    """Return a value that is equal as long as packed weights are current; None if changes could not be noticed."""
     # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules and
     # buffers inside (of a parametrization, or of pruning), the network's own dictionary holds all that a weight is made
     # of, and reading it costs a fraction of what net.parameters() does.
@@ -117,7 +118,7 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
 
 
 def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) -> PackedWeights:
-    """The stack that a stamp is for; none without one, or where the core cannot run the network."""
+    """Pack the weights for a stamp; pack nothing without a stamp or if no fast implementation can run the network."""
     deepened = net.input_mlp or net.output_mlp or net.between_mlps
     connected = net.connections.skip or net.connections.residual or deepened
     joined = connected or net.projection or net.cell.outputs
@@ -144,7 +145,7 @@ def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) 
 
 
 def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> PackedWeights:
-    """Nothing is packed while torch.compile looks on: it follows operations of PyTorch, and launches are none."""
+    """Pack for the GPU kernels; nothing under torch.compile, which cannot trace kernel launches."""
     check_input(net, x)
     if torch.compiler.is_compiling() or stream.unsupported_reason(net.cell, x, net.bias) is not None:
         return PackedWeights(stamp, None, [])
@@ -159,7 +160,7 @@ def _refusal(products: str, reason: str) -> BackendError:
 
 
 LayerStates = Sequence[Sequence[Tensor]]
-"""The states of every layer, (B, H) each."""
+"""States of every layer, (B, H) each."""
 
 
 @torch.no_grad()
@@ -179,7 +180,7 @@ def one_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tens
 
 
 def _plain_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tensor, tuple[Tensors, ...]]:
-    """In operations of PyTorch."""
+    """Compute one step with PyTorch operations."""
     cell = net.cell
     x_of, h_of, s_of, w_of = (cell.tuple_of(role)._make for role in "xhsw")
     G, R = len(cell.gates), len(cell.recurrent_gates)
@@ -205,7 +206,7 @@ def _plain_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[T
 
 
 class Stream:
-    """A network that reads one step after another and holds its state in memory of its own."""
+    """Network that reads one step after another and keeps its state in its own memory."""
 
     def __init__(
         self, net: Recurrent, rows: int = 1, state: LayerStates | None = None, products: str | None = None
@@ -224,14 +225,14 @@ class Stream:
         self._expected = self._like.shape, self._like.dtype, self._like.device
         self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
         self._slots: Slots | None = None
-        """On a GPU, where the state is instead: in these slots."""
+        """State slots on a GPU; None on the CPU."""
         self._every = torch.arange(rows, device=self._like.device)
         if state is not None:
             self.state = state
 
     @property
     def state(self) -> tuple[Tensors, ...]:
-        """A copy of the state, layer by layer; assign one to continue from it."""
+        """Copy of the state, one entry per layer. Assign a state to continue from it."""
         layers = self._buffers[0] if self._slots is None else self._slots.state(self._every)
         return tuple(self.net.cell.state([part.to(self._like.dtype, copy=True) for part in layer]) for layer in layers)
 
@@ -247,7 +248,7 @@ class Stream:
                 part.copy_(value)
 
     def step(self, x: Tensor) -> Tensor:
-        """(rows, D) → (rows, output_size): a new tensor, which later steps leave as it is."""
+        """Read x (rows, D); return new outputs (rows, output_size), which later steps do not change."""
         shape, dtype, device = self._expected
         if x.shape != shape:
             raise ShapeError(f"this stream reads {tuple(shape)}, got {tuple(x.shape)}")
