@@ -1,4 +1,5 @@
-"""Layers with an input and a head for one task. What they are made of stands in options.py, which needs no torch."""
+"""Networks for tasks: layers with an input and an output head. Their options are in options.py, which needs no torch.
+"""
 
 from __future__ import annotations
 

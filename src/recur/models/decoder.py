@@ -1,23 +1,23 @@
-"""The decoder: a network that writes a sequence of its own, symbol after symbol, and knows when to stop.
+"""Decoder: a network that generates a sequence symbol by symbol and decides when to stop.
 
-    x_t  = embedding of y_{t−1}                        what was written before; y_0 is <bos>
-    h_t  = recurrent network of x_t and the context    see recur.nn.conditioning for the ways in
-    g_t  = tanh(A [h_t; c_t])                          c_t: attention of h_t over the memory, if there is one
+    x_t  = embedding of y_{t−1}                        the previous symbol; y_0 is <bos>
+    h_t  = recurrent network of x_t and the context    see recur.nn.conditioning
+    g_t  = tanh(A [h_t; c_t])                          c_t: attention of h_t over the memory, if there is attention
     P(y_t) = softmax(V g_t + b)
 
-Attention reads h_t and does not feed the next step: with a teacher, all steps are one scan. With input feeding (Luong,
-Pham and Manning 2015) x_t is [embedding of y_{t−1}; g_{t−1}], so that a step knows where the one before looked, and
-steps wait for each other. With copying (See, Liu and Manning 2017) a symbol is written or taken from the source:
+Attention reads h_t and does not feed the next step: with teacher forcing all steps are one scan. With input feeding
+(Luong, Pham and Manning 2015) x_t is [embedding of y_{t−1}; g_{t−1}], and steps run one after another. With copying
+(See, Liu and Manning 2017) a symbol is generated or copied from the source:
 
     P(y_t) = p_t softmax(V g_t + b) + (1 − p_t) Σ_{s: x_s = y_t} a_ts        p_t = σ(u · g_t + d)
 
-a_ts being the weights of attention. A sequence ends in one of four ways:
+where a_ts are the attention weights. A sequence ends in one of four ways:
 
-    eos         a symbol of its own, <eos>
-    bernoulli   σ(w · g_t + a) is the probability that nothing more comes: an output trained beside the symbols
-    length      P(τ) is predicted from the context, and how much is left, τ − t, is fed into every step:
+    eos         by the symbol <eos>
+    bernoulli   by an output σ(w · g_t + a), the probability of the end, trained with the symbols
+    length      P(τ) is predicted from the context, and the remaining length τ − t is an input of every step:
                 P(y_1 … y_τ) = P(τ) P(y_1 … y_τ | τ)
-    source      it is as long as its source
+    source      at the length of the source
 """
 
 from __future__ import annotations
@@ -36,47 +36,47 @@ from recur.models.stack import State, decoder_network_options, map_state
 from recur.nn import Attention, Conditioned, initialise_linear, sequence_dropout
 
 COUNT_SIZE = 16
-"""Width of the embedding of how much is left."""
+"""Width of the embedding of the remaining length."""
 
 
 class DecoderContext(NamedTuple):
-    """What the decoder knows of its source."""
+    """Encoded source that a decoder reads."""
 
     vector: Tensor
     """(B, C)"""
     memory: Tensor | None = None
-    """(B, S, M), for attention, or aligned with what is written."""
+    """(B, S, M): memory for attention, or aligned with the outputs."""
     lengths: Tensor | None = None
-    """(B,): how much of the memory is there; all of it, if not given."""
+    """(B,): lengths of the memory; the whole memory if not given."""
     symbols: Tensor | None = None
-    """(B, S): what can be copied from each place of it, as symbols of the target; <unk> where that has none."""
+    """(B, S): target symbols that can be copied from each source position; <unk> if there is none."""
 
 
 class DecoderScores(NamedTuple):
-    """What a pass over a batch gives."""
+    """Scores of a batch of targets."""
 
     symbols: Tensor
-    """(B, T, K): logits, or log-probabilities where symbols are copied."""
+    """(B, T, K): logits; log-probabilities if symbols can be copied."""
     stop: Tensor | None
-    """(B, T): logit of ending before symbol t, for bernoulli."""
+    """(B, T): logit of the end before symbol t, for bernoulli."""
     length: Tensor | None
     """(B, longest + 1): logits of the length, for length."""
     weights: Tensor | None
-    """(B, T, S): of attention."""
+    """(B, T, S): attention weights."""
     backend: str
 
 
 class DecoderStep(NamedTuple):
-    """What symbols are read from, at some steps."""
+    """Vectors from which symbols are predicted, for one or more steps."""
 
     g: Tensor
     """(B, T, H)"""
     weights: Tensor | None
-    """(B, T, S): of attention."""
+    """(B, T, S): attention weights."""
 
 
 class Decoder(nn.Module):
-    """Symbols of a vocabulary of K, from a context of width C and a memory of width M."""
+    """Decoder over a vocabulary of K symbols, from a context of width C and a memory of width M."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class Decoder(nn.Module):
     def forward(
         self, context: DecoderContext, targets: Tensor, lengths: Tensor, forced: Tensor | None = None
     ) -> DecoderScores:
-        """DecoderScores of targets (B, T), of which lengths (B,) count.
+        """Return the scores of targets (B, T) with lengths (B,).
 
-        With a teacher, step t reads the target before it. Where `forced` (B, steps) is false it reads what the network
-        itself found likeliest there. With all steps forced (None) they are computed at once, unless inputs are fed.
+        forced   (B, steps), True: the step reads the previous target (teacher forcing); False: it reads its own most
+                 likely symbol. None: teacher forcing at all steps, computed in parallel unless inputs are fed.
         """
         before = self._before(targets)
         left = None
@@ -143,7 +143,7 @@ class Decoder(nn.Module):
         return DecoderScores(symbols, stop, length, step.weights, backend)
 
     def _before(self, targets: Tensor) -> Tensor:
-        """What each step reads with a teacher: the targets one step later, behind <bos>."""
+        """Return the inputs with teacher forcing: <bos>, then the targets shifted by one step."""
         first = targets.new_full((len(targets), 1), BOS)
         has_end_step = self.options.stop in ("eos", "bernoulli")  # then there is one step more, which ends it
         return torch.cat([first, targets if has_end_step else targets[:, :-1]], dim=1)
@@ -179,20 +179,19 @@ class Decoder(nn.Module):
 
     @staticmethod
     def _likeliest(logits: Tensor) -> Tensor:
-        """The symbol to go on with; the end is none."""
+        """Return the most likely symbol other than the end."""
         logits = logits.clone()
         logits[:, : EOS + 1] = -torch.inf
         return logits.argmax(-1)
 
     def loss(self, scores: DecoderScores, targets: Tensor, lengths: Tensor) -> Tensor:
-        """−log P of each row, (B,): its symbols, and its end."""
+        """Return −log P of each row, shape (B,): its symbols and its end."""
         return self.losses(scores, targets, lengths)[0]
 
     def losses(
         self, scores: DecoderScores, targets: Tensor, lengths: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """−log P of each row, (B,), and the same where `smoothing` of a target's probability goes to all symbols alike
-        (Szegedy et al. 2016)."""
+        """Return −log P of each row, shape (B,), and the same with label smoothing (Szegedy et al. 2016)."""
         steps = torch.arange(scores.symbols.shape[1], device=targets.device)
         gold, counted = targets, steps < lengths[:, None]
         if self.options.stop in ("eos", "bernoulli"):
@@ -215,34 +214,38 @@ class Decoder(nn.Module):
         return plain + ends, smoothed + ends
 
     def predictions(self, lengths: Tensor) -> Tensor:
-        """How many a row makes: its symbols and, unless the source tells it, its end."""
+        """Return the number of predictions per row: its symbols and, unless the source determines it, its end."""
         return lengths + (self.options.stop != "source")
 
     # Parts ----------------------------------------------------------------------------------------------
 
     def context_input(self, context: DecoderContext) -> Tensor:
-        """What the network is given of the context: a vector, or a memory aligned with what is written."""
+        """Return the context that the network reads: a vector, or the aligned memory."""
         if self.options.condition != "aligned":
             return context.vector
         assert context.memory is not None
         return context.memory
 
     def keys(self, context: DecoderContext) -> Tensor | None:
-        """The memory as attention reads it, once for all steps."""
+        """Return the attention keys of the memory, computed once for all steps; None without attention."""
         if self.attention is None:
             return None
         assert context.memory is not None
         return self.attention.keys(context.memory)
 
     def first_fed(self, context: DecoderContext) -> Tensor | None:
-        """What the first step reads in place of g_0, (B, 1, H)."""
+        """Return g_0 of the first step, zeros (B, 1, H), if inputs are fed; else None."""
         if not self.input_feeding:
             return None
         return context.vector.new_zeros(len(context.vector), 1, self.options.hidden)
 
     def inputs(self, tokens: Tensor, left: Tensor | None, first: int | Tensor = 0, fed: Tensor | None = None) -> Tensor:
-        """Of tokens (B, T) that are read from step `first` on, of each row (B, 1) if they differ, or (B,) that are read
-        there; `fed` is g before them."""
+        """Return the inputs of the network for tokens (B, T) or (B,).
+
+        left    remaining lengths, for length
+        first   number of the first step, or (B, 1) if it differs by row
+        fed     g of the step before, if inputs are fed
+        """
         o = self.options
         x: Tensor = self.embedding(tokens if o.feedback else torch.full_like(tokens, BOS))
         if self.count is not None:
@@ -256,7 +259,7 @@ class Decoder(nn.Module):
         return append_time(x, steps.expand(tokens.shape), self.clock)
 
     def attend(self, h: Tensor, context: DecoderContext, keys: Tensor | None) -> DecoderStep:
-        """What symbols are read from, of hidden states (B, T, H)."""
+        """Return the vectors from which symbols are predicted, for hidden states (B, T, H)."""
         weights = None
         if self.attention is not None:
             assert context.memory is not None
@@ -270,7 +273,7 @@ class Decoder(nn.Module):
         )
 
     def outputs(self, step: DecoderStep, context: DecoderContext) -> tuple[Tensor, Tensor | None]:
-        """Logits (B, T, K) and of stopping (B, T)."""
+        """Return logits of symbols (B, T, K) and of stopping (B, T)."""
         logits: Tensor = self.symbols(step.g)
         if self.written is not None:
             assert context.symbols is not None
@@ -288,21 +291,24 @@ class Decoder(nn.Module):
 
 
 class DecoderState(NamedTuple):
-    """What a hypothesis carries from step to step."""
+    """State of hypotheses between steps."""
 
     state: State | None
     step: int
     left: Tensor | None
-    """(N,): how many symbols are still to come, where that is known."""
+    """(N,): remaining number of symbols, if known."""
     fed: Tensor | None
-    """(N, H): what the step before read its symbols from, where that is fed."""
+    """(N, H): g of the step before, if inputs are fed."""
     attended: Tensor | None = None
-    """(N, S): the weights of attention, summed over the steps."""
+    """(N, S): attention weights summed over steps."""
 
 
 def add_end_probability(logits: Tensor, stop: Tensor | None, left: Tensor | None) -> Tensor:
-    """Log-probabilities (N, K) of symbols from their logits, where <eos> is the end: whatever else decides on that, the
-    logits (N,) of stopping or how many symbols are `left` (N,)."""
+    """Return log-probabilities (N, K) in which the entry of <eos> is the end of the sequence.
+
+    stop   (N,): logits of stopping, for bernoulli
+    left   (N,): remaining number of symbols, for length and source
+    """
     logp = logits.log_softmax(-1)
     if left is not None:
         over = left == 0
@@ -315,10 +321,10 @@ def add_end_probability(logits: Tensor, stop: Tensor | None, left: Tensor | None
 
 
 class BatchDecoder:
-    """A decoder that writes for a batch of contexts, one step at a time; driven by recur.decoding."""
+    """Decoder of a batch of contexts, one step at a time; used by recur.decoding."""
 
     def __init__(self, decoder: Decoder, context: DecoderContext, longest: int | None = None) -> None:
-        """`longest` bounds what is written further than the decoder's own option, where an end is written."""
+        """Prepare decoding. `longest` lowers the decoder's own limit, if sequences end by a predicted end."""
         self.decoder, self.context = decoder, context
         self.rows, self.K, self.device = len(context.vector), decoder.K, context.vector.device
         self.longest = decoder.options.longest
@@ -330,7 +336,7 @@ class BatchDecoder:
         self.keys = decoder.keys(context)
 
     def lengths(self) -> Tensor | None:
-        """log P(τ), (B, longest + 1), where lengths are settled before writing."""
+        """Return log P(τ), shape (B, longest + 1), if the length is chosen before decoding; else None."""
         if self.decoder.length is not None:
             found: Tensor = self.decoder.length(self.context.vector).log_softmax(-1)
             found[:, 0] = -torch.inf  # nothing is no sequence
@@ -342,12 +348,12 @@ class BatchDecoder:
         return None
 
     def begin(self, k: int, left: Tensor | None = None) -> DecoderState:
-        """k hypotheses for each row; `left` (B · k,) are their lengths."""
+        """Return the state of k hypotheses per row; `left` (B · k,) are their lengths."""
         fed = self.decoder.first_fed(self.context)
         return DecoderState(None, 0, left, None if fed is None else fed[:, 0].repeat_interleave(k, 0))
 
     def step(self, tokens: Tensor, carried: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Tokens (B · k,) just written; log-probabilities (B · k, K) of what comes next, where <eos> is the end."""
+        """Read tokens (B · k,). Return log-probabilities (B · k, K) of the next symbol, <eos> being the end."""
         d, k = self.decoder, len(tokens) // self.rows
         given = d.context_input(self.context)
         if given.dim() == 3:  # behind the longest source there is nothing, and nothing is written either
@@ -368,7 +374,7 @@ class BatchDecoder:
         return logp, DecoderState(state, carried.step + 1, left, fed, weights)
 
     def pick(self, carried: DecoderState, index: Tensor) -> DecoderState:
-        """The hypotheses of these numbers (B · k,), in this order."""
+        """Return the state of the hypotheses with these indices (B · k,), in this order."""
         state = carried.state
         if state is not None:
             state = map_state(state, lambda part: part[index])
@@ -377,7 +383,7 @@ class BatchDecoder:
         return DecoderState(state, carried.step, left, fed, attended)
 
     def attended(self, carried: DecoderState) -> Tensor | None:
-        """(B · k, S): what attention has looked at until now, 1 at places that a row has not."""
+        """Return attention weights summed over steps, shape (B · k, S), 1 at positions that a row does not have."""
         if carried.attended is None:
             return None
         assert self.context.lengths is not None

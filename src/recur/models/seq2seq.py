@@ -1,7 +1,7 @@
-"""One to many: a sequence from a label, such as a name of a given language (Deep Learning, section 10.2.4).
+"""Sequence generation from a label (`ConditionalModel`) or from a source sequence (`Seq2Seq`).
 
-c = embedding of the label
-y_1 … y_τ = decoder(c)              see recur.models.decoder
+c = embedding of the label, or encoder of the source          Deep Learning, sections 10.2.4 and 10.4
+y_1 … y_τ = decoder(c)                                        see recur.models.decoder
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recur.nn import Recurrent
 
 
 class ConditionalModel(nn.Module):
-    """Lines of a vocabulary of K, from one of N labels."""
+    """Generator of sequences over K symbols for one of N labels."""
 
     def __init__(self, N: int, K: int, options: DecoderOptions) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ConditionalModel(nn.Module):
         self.decoder = Decoder(K, options.embedding, 0, options)
 
     def forward(self, label: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None) -> DecoderScores:
-        """Labels (B,), targets (B, T), of which lengths (B,) count; as `Decoder.forward`."""
+        """Return scores of targets (B, T) with lengths (B,) for labels (B,); as `Decoder.forward`."""
         scores: DecoderScores = self.decoder(DecoderContext(self.labels(label)), target, lengths, forced)
         return scores
 
@@ -39,14 +39,14 @@ class ConditionalModel(nn.Module):
 
 
 class Seq2Seq(nn.Module):
-    """Sources of a vocabulary of K_in, targets of one of K_out."""
+    """Encoder-decoder from sources over K_in symbols to targets over K_out symbols."""
 
     copies: Tensor | None
 
     def __init__(
         self, K_in: int, K_out: int, options: EncoderDecoderOptions, copies: Sequence[int] | None = None
     ) -> None:
-        """`copies` are the symbols of the target for each of the source, where symbols can be copied."""
+        """Create the network. `copies` maps source symbols to target symbols, if symbols can be copied."""
         super().__init__()
         o = self.options = options
         if o.copy and copies is None:
@@ -61,7 +61,7 @@ class Seq2Seq(nn.Module):
         self.register_buffer("copies", torch.tensor(copies) if o.copy else None, persistent=False)
 
     def encode(self, source: Tensor, lengths: Tensor | None) -> DecoderContext:
-        """The context of sources (B, S), of which lengths (B,), on the CPU, count; all, if none are given."""
+        """Return the context of sources (B, S) with lengths (B,) on the CPU; the whole source if not given."""
         x = self.embedding(source)
         if self.clock is not None:
             x = append_time(x, step_indices(source), self.clock)
@@ -74,7 +74,7 @@ class Seq2Seq(nn.Module):
     def forward(
         self, source: Tensor, source_lengths: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None
     ) -> DecoderScores:
-        """As `Decoder.forward`, from the source."""
+        """Return scores of targets given sources; as `Decoder.forward`."""
         scores: DecoderScores = self.decoder(self.encode(source, source_lengths), target, lengths, forced)
         return scores
 

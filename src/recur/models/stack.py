@@ -1,4 +1,4 @@
-"""From options to a recurrent network."""
+"""Construction of recurrent networks from options, and helpers for their states."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
 from recur.nn import Connections, Depth, Dropout, FeedForward, Init, Recurrent
 
 State = tuple[tuple[Tensor, ...], ...]
-"""A network's state: for each layer, and each direction of it, the states of its cell."""
+"""State of a network: for each layer and direction, the states of its cell."""
 
 
 def map_state(state: State, change: Callable[[Tensor], Tensor]) -> State:
-    """The same state with every tensor of it changed: picked, repeated, detached."""
+    """Return the state with `change` applied to every tensor."""
     made = []
     for layer in state:
         parts = [change(part) for part in layer]
@@ -25,7 +25,7 @@ def map_state(state: State, change: Callable[[Tensor], Tensor]) -> State:
 
 
 def make_recurrent(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
-    """The layers of a language model or a reader."""
+    """Return the recurrent layers of a language model or an encoder."""
     return Recurrent(
         configured_cell(o.cell),
         width,
@@ -45,7 +45,7 @@ def make_recurrent(o: StackOptions, width: int, direction: str = "forward") -> R
 
 
 def make_plain_recurrent(o: SequenceOptions, width: int) -> Recurrent:
-    """Layers and nothing else, for numbers."""
+    """Return recurrent layers without dropout and connections, for numbers."""
     return Recurrent(
         configured_cell(o.cell),
         width,
@@ -59,12 +59,12 @@ def make_plain_recurrent(o: SequenceOptions, width: int) -> Recurrent:
 
 
 def make_output_recurrent(o: NetworkOptions, width: int) -> FeedForward:
-    """In place of layers, where a step reads the output before and no hidden state."""
+    """Return a feed-forward layer in place of recurrent layers, for output recurrence."""
     return FeedForward(width, o.hidden, depth=make_depth(o))
 
 
 def decoder_network_options(o: NetworkOptions, layers: int, dropout: float) -> dict[str, Any]:
-    """What `Recurrent` takes beside its sizes for an encoder or a decoder: one dropout mask a step, no cut in time."""
+    """Return keywords of `Recurrent` for an encoder or a decoder: one dropout mask per step, full BPTT."""
     return {
         "layers": layers,
         "dropout": Dropout(layers=dropout if layers > 1 else 0.0, variational=False),
@@ -75,5 +75,5 @@ def decoder_network_options(o: NetworkOptions, layers: int, dropout: float) -> d
 
 
 def make_depth(o: NetworkOptions) -> Depth:
-    """Where layers of tanh stand."""
+    """Return the depth of the MLPs around recurrent layers."""
     return Depth(o.depth_input, o.depth_transition, o.depth_output, o.depth_between)

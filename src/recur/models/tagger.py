@@ -1,10 +1,10 @@
-"""WordBatch as a tagger reads them: tokens, and beside them what the word looks like.
+"""Taggers of words: tokens, characters and casing as inputs, independent tags or a CRF as output.
 
     x_t = [embedding of token t; characters of its word; casing of its word]
 
-A word's characters are read by an LSTM from both ends (Lample et al. 2016), whose two last states they become, or by a
-convolution of three characters with maxout, the largest over the word (Ma and Hovy 2016; Goodfellow et al. 2013). WordBatch
-that stand in a batch several times are read once.
+The characters of a word are read by a bidirectional LSTM (Lample et al. 2016), of which the two last states are used,
+or by a convolution over three characters with maxout and a maximum over the word (Ma and Hovy 2016; Goodfellow et al.
+2013). A word that occurs several times in a batch is read once.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from recur.nn.output_recurrence import PARALLEL_BACKEND
 
 CASING_WIDTH = 8
 MAXOUT_PIECES = 2
-"""Linear maps whose largest is a maxout unit."""
+"""Number of linear maps of a maxout unit."""
 
 
 class WordFormBatch(NamedTuple):
     """The U distinct words of a batch."""
 
     characters: Tensor
-    """Ids (U, C), <pad> behind the ends."""
+    """Ids (U, C), padded with <pad>."""
     lengths: Tensor | None
-    """(U,); None where all words are as long."""
+    """(U,); None if all words have the same length."""
     casing: Tensor
     """(U,)."""
     which: Tensor
-    """(B, T): the word that each token is of."""
+    """(B, T): index of the word of each token."""
 
 
 class WordBatch(NamedTuple):
-    """Sentences in a batch."""
+    """Batch of sentences."""
 
     ids: Tensor
-    """Of tokens (B, T)."""
+    """Token ids (B, T)."""
     lengths: Tensor | None
-    """Tokens in each sentence (B,); None where all are as long."""
+    """Number of tokens of each sentence (B,); None if all are equal."""
     ends: Tensor | None
-    """The last token of each word (B, W), 0 behind the last word; None where every token is a word."""
+    """Index of the last token of each word (B, W), 0 as padding; None if every token is a word."""
     counts: Tensor
-    """WordBatch in each sentence (B,)."""
+    """Number of words of each sentence (B,)."""
     forms: WordFormBatch | None = None
 
     @classmethod
     def of_tokens(cls, ids: Tensor, lengths: Tensor | None = None) -> WordBatch:
-        """Where every token is a word."""
+        """Return a batch in which every token is a word."""
         return cls(ids, lengths, None, torch.full(ids.shape[:1], ids.shape[1]) if lengths is None else lengths)
 
     def to(self, device: torch.device) -> WordBatch:
-        """On a device; lengths and counts are asked for by the host, and stay there."""
+        """Move the tensors to a device; lengths and counts stay on the host, which reads them."""
         forms = self.forms and self.forms._replace(
             characters=self.forms.characters.to(device),
             casing=self.forms.casing.to(device),
@@ -76,7 +76,7 @@ class WordBatch(NamedTuple):
 
 
 class WordForms(nn.Module):
-    """Vectors of words (U, width) from their characters and casing, of an alphabet of K characters."""
+    """Network from the characters and casing of words to vectors (U, width), for an alphabet of K characters."""
 
     def __init__(self, K: int, options: WordTaggerOptions) -> None:
         super().__init__()
@@ -114,23 +114,23 @@ class WordForms(nn.Module):
 
 
 def at_tokens(vectors: Tensor, which: Tensor) -> Tensor:
-    """Vectors (U, width) of words at each of their tokens (B, T, width)."""
+    """Return vectors (U, width) of words at their tokens, (B, T, width)."""
     return embedding(which, vectors)
 
 
 UNSEEN_TAG = -1
-"""In the place of a tag: one that training did not have, or none, behind the last word."""
+"""Value in place of a tag: a tag that is not in the training set, or padding."""
 
 
 class WordSum(NamedTuple):
-    """A sum over words, and how many they are."""
+    """Sum over words, and the number of words."""
 
     total: Tensor
     words: int
 
 
 class IndependentTags(nn.Module):
-    """Tags each for itself, with what `CRF` has: scores x (B, W, K) of words and counts (B,) of them."""
+    """Independent tags with the interface of `CRF`: scores x (B, W, K) and counts (B,) of words."""
 
     def log_likelihood(self, x: Tensor, counts: Tensor, tags: Tensor) -> Tensor:
         chosen = x.log_softmax(-1).gather(2, tags.clamp(min=0)[..., None])[..., 0]
@@ -144,20 +144,20 @@ class IndependentTags(nn.Module):
 
 
 class TagScorer(nn.Module):
-    """What taggers share once a word has its scores: their loss, the best tags, and what each is worth."""
+    """Loss and decoding that all taggers share, given the scores of words."""
 
     class_weights: Tensor | None
     tags: IndependentTags | CRF
 
     def loss(self, scores: Tensor, counts: Tensor, tags: Tensor) -> Tensor:
-        """The mean over words; of words whose tags weigh differently, by their weights."""
+        """Return the mean loss over words, weighted by tag if there are weights."""
         if self.class_weights is not None:
             return cross_entropy(scores.flatten(0, 1), tags.flatten(), self.class_weights, ignore_index=UNSEEN_TAG)
         total, words = self.negative_log_likelihood(scores, counts, tags)
         return total / max(words, 1)
 
     def negative_log_likelihood(self, scores: Tensor, counts: Tensor, tags: Tensor) -> WordSum:
-        """The sum over the sentences in which every tag was learned from; of others there is none."""
+        """Return the sum over the sentences all of whose tags are in the training set."""
         known = ((tags != UNSEEN_TAG) | ~length_mask(scores, counts)).all(1).cpu()
         if not known.all():
             if not known.any():
@@ -167,7 +167,7 @@ class TagScorer(nn.Module):
 
 
 class Tagger(TagScorer, SequenceEncoder):
-    """Scores (B, W, classes) of words, each for itself."""
+    """Tagger with scores (B, W, classes), each word independent."""
 
     options: TaggerOptions
 
@@ -178,7 +178,7 @@ class Tagger(TagScorer, SequenceEncoder):
         self.tags = IndependentTags()
 
     def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
-        """`tags` (B, W), those to learn, are not looked at: the states know nothing of them."""
+        """Return scores; `tags` (B, W) are ignored, because the states do not read them."""
         return self._read_out(self.read(words.ids, words.lengths), words.ends)
 
     def _read_out(self, states: Tensor, ends: Tensor | None) -> Tensor:
@@ -192,13 +192,13 @@ class Tagger(TagScorer, SequenceEncoder):
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None, forms: WordFormBatch | None = None) -> tuple[Tensor, State]:
-        """One token of each row, (B,): its scores, and the state."""
+        """Read one token per row (B,). Return its scores and the state."""
         h, state = self.read_step(ids, state)
         return self.output(h), state
 
 
 class WordTagger(Tagger):
-    """… which may look at the words, and tag them together."""
+    """Tagger that can read characters and casing of words, and tag with a CRF."""
 
     options: WordTaggerOptions
     frequencies: Tensor | None
@@ -214,8 +214,13 @@ class WordTagger(Tagger):
         frequencies: Tensor | None = None,
         allowed: Transitions | None = None,
     ) -> None:
-        """Of K tokens and an alphabet of `characters`. `frequencies` (K,) say how often tokens were seen, for
-        `unknown`; `allowed` are the moves between tags of a CRF."""
+        """Create the tagger.
+
+        K             size of the vocabulary
+        characters    size of the alphabet
+        frequencies   (K,): training frequency of each token, for the option `unknown`
+        allowed       allowed transitions between tags of the CRF
+        """
         o, with_forms = options, options.casing or options.characters != "none"
         forms = WordForms(characters, o) if with_forms else None
         super().__init__(K, classes, o, class_weights, beside=0 if forms is None else forms.width)
@@ -236,8 +241,10 @@ class WordTagger(Tagger):
         return sequence_dropout(vectors, o.dropout_input, training=self.training, variational=o.variational)
 
     def _forget(self, ids: Tensor) -> Tensor:
-        """In training, rare words are unknown now and then, so that unknown ones are learned (Kiperwasser and Goldberg
-        2016): with probability α / (α + how often the word was seen)."""
+        """Replace rare words by <unk> while training, so that <unk> is learned (Kiperwasser and Goldberg 2016).
+
+        The probability is α / (α + frequency of the word).
+        """
         if not self.training or self.frequencies is None:
             return ids
         alpha = self.options.unknown
@@ -246,17 +253,17 @@ class WordTagger(Tagger):
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None, forms: WordFormBatch | None = None) -> tuple[Tensor, State]:
-        """One token of each row, (B,): its scores, and the state. `forms.which` is (B, 1)."""
+        """Read one token per row (B,). Return its scores and the state. `forms.which` is (B, 1)."""
         looks = self._look(forms)
         h, state = self.read_step(ids, state, None if looks is None else looks[:, 0])
         return self.output(h), state
 
 
 class OutputTagger(TagScorer):
-    """A tagger whose steps see the class of the step before, and no hidden state: h_t = tanh(U x_t + W y_{t−1} + b).
+    """Tagger whose steps read the previous class, not a hidden state: h_t = tanh(U x_t + W y_{t−1} + b).
 
-    With the classes to learn all steps are computed at once; without, one after the other, each behind the likeliest
-    class of the one before. A class is read at every step.
+    With target classes all steps are computed in parallel; without, each step reads the most likely class of the step
+    before. Every step has a class.
     """
 
     def __init__(self, K: int, classes: int, options: TaggerOptions, class_weights: Tensor | None = None) -> None:
@@ -279,7 +286,7 @@ class OutputTagger(TagScorer):
         return self.network.output
 
     def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
-        """Scores (B, T, classes); with the `tags` (B, T), behind those."""
+        """Return scores (B, T, classes); with `tags` (B, T), by teacher forcing."""
         x = self.embedding(words.ids)
         if self.clock is not None:
             x = append_time(x, step_indices(words.ids), self.clock)
@@ -291,7 +298,7 @@ class OutputTagger(TagScorer):
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None, forms: WordFormBatch | None = None) -> tuple[Tensor, State]:
-        """One token of each row, (B,): its scores, and what the next step reads."""
+        """Read one token per row (B,). Return its scores and the state."""
         x = self.embedding.vectors(ids)
         fed, t = split_state(state, ids)
         if self.clock is not None:
@@ -301,7 +308,7 @@ class OutputTagger(TagScorer):
 
 
 class TaggerEnsemble(TagScorer):
-    """Of the same tokens and tags, all with a CRF or none."""
+    """Ensemble of taggers of the same tokens and tags, all with a CRF or all without: mean scores, mean CRF weights."""
 
     def __init__(self, members: Sequence[WordTagger | OutputTagger]) -> None:
         super().__init__()
@@ -324,5 +331,5 @@ class TaggerEnsemble(TagScorer):
         return first
 
     def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
-        """Scores (B, W, classes)."""
+        """Return scores (B, W, classes)."""
         return torch.stack([member(words) for member in self.members]).mean(0)

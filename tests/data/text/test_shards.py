@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from recur.baselines import ngram
-from recur.baselines.ngram import estimation
+from recur.baselines.ngram import counts
 from recur.data.text import Corpus, Stream, encoded, fit_vocab, shards, workers
 from recur.data.text.shards import Shards
 from recur.data.text.sources import part_of
@@ -163,7 +163,7 @@ def test_a_worker_that_dies_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_counting_beyond_memory_is_refused_and_training_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimation, "memory", lambda: 1e6)
+    monkeypatch.setattr(counts, "memory", lambda: 1e6)
     corpus = Corpus.of(str(folder))
     with pytest.raises(TooLargeError, match=r"up to order 5 takes up to 0 GB.*lmplz -o 5.*recur eval RUN MODEL.arpa"):
         ngram.fit(corpus, fit_vocab(corpus), 5)

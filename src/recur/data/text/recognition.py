@@ -104,7 +104,7 @@ def read_columns(lines: Sequence[str]) -> TableColumns | None:
     ids = find_id_column(by_name, dates) if dates else None
     steps = header[0] if dates is None and len(header) > 1 and _count_evenly(columns[0]) else None
     return TableColumns(
-        header,
+        tuple(header),
         dates,
         steps,
         numbers=[name for name, kind in kinds if kind == "numbers" and name != steps],
