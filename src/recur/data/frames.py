@@ -1,6 +1,6 @@
-"""Data in memory: pandas or polars frames, arrays and lists, as the columns and files that tasks read.
+"""Data in memory: pandas or polars frames, arrays and lists, converted to the columns and files that tasks read.
 
-None of these packages is imported: an object that looks like a frame is one.
+Neither package is imported: an object with the interface of a frame is treated as one.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ ColumnDict = dict[str, list[Any]]
 
 
 def is_frame(given: object) -> bool:
-    """Whether it has named columns and rows, as the frames of pandas and polars have."""
+    """Return True if the object has named columns and rows, like the frames of pandas and polars."""
     shape = getattr(given, "shape", None)
     return isinstance(shape, tuple) and len(shape) == 2 and hasattr(given, "columns") and hasattr(given, "__getitem__")
 
 
 def is_series(given: object) -> bool:
-    """Whether it is one column of a frame."""
+    """Return True if the object is one column of a frame."""
     shape = getattr(given, "shape", None)
     return isinstance(shape, tuple) and len(shape) == 1 and hasattr(given, "to_list")
 
 
 def column_values(column: object) -> list[Any]:
-    """The values of a column, or of a list, as Python has them."""
+    """Return the values of a column or list as Python objects."""
     if is_series(column):
         return list(column.to_list())  # type: ignore[attr-defined]
     if isinstance(column, np.ndarray):
@@ -55,7 +55,7 @@ def column_values(column: object) -> list[Any]:
 
 
 def columns_of(given: object) -> ColumnDict:
-    """The columns of a frame, a series, a mapping of lists or an array; an index of dates is a column of its own."""
+    """Return the columns of a frame, series, mapping of lists or array. A date index becomes a column."""
     if isinstance(given, Mapping):
         found = {str(name): column_values(column) for name, column in given.items()}
     elif is_frame(given):
@@ -79,7 +79,7 @@ def columns_of(given: object) -> ColumnDict:
 
 
 def _dates(given: object) -> ColumnDict:
-    """pandas keeps dates in an index; one that only counts rows is no column."""
+    """Return the date index of a pandas object as a column; nothing if the index only counts rows."""
     index = getattr(given, "index", None)
     if index is None or not hasattr(index, "to_list"):
         return {}
@@ -91,7 +91,7 @@ def _dates(given: object) -> ColumnDict:
 
 
 def csv_lines(columns: ColumnDict) -> Iterator[str]:
-    """A header and a row a line, without their ends."""
+    """Yield a header and one CSV line per row, without line ends."""
     whole_days = {name: all(_is_midnight(v) for v in values) for name, values in columns.items()}
     yield format_row(map(single_line, columns))
     for row in zip(*columns.values(), strict=True):
@@ -102,7 +102,7 @@ def csv_lines(columns: ColumnDict) -> Iterator[str]:
 
 
 def format_cell(value: object, whole_days: bool = False) -> str:
-    """A value as a file has it; what is missing is empty."""
+    """Return a value as text for a file; empty if it is missing."""
     if is_missing(value):
         return ""
     if isinstance(value, datetime):
@@ -115,7 +115,7 @@ def format_cell(value: object, whole_days: bool = False) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """None, NaN, and what pandas has for them."""
+    """Return True for None, NaN and pandas' NA."""
     if value is None:
         return True
     try:
@@ -129,7 +129,7 @@ def _is_midnight(value: object) -> bool:
 
 
 def single_line(text: str) -> str:
-    """A text without the tabs and line ends that tables of lines are cut by: a space stands for them."""
+    """Replace tabs and line ends in a text by single spaces."""
     return " ".join(text.split()) if any(mark in text for mark in "\t\n\r") else text
 
 
@@ -138,13 +138,13 @@ DEFAULT_COLUMNS = {
     "pairs": ("source", "target"),
     "tagged": ("words", "tags", "sentence"),
 }
-"""The columns of a frame that a kind of file is made of, by the names they have if no others are given."""
+"""Default names of the columns that each kind of file is made of."""
 
 ENDINGS = {"labelled": "tsv", "pairs": "tsv", "tagged": "conll", "trees": "txt", "text": "txt", "table": "csv"}
 
 
 def is_in_memory(given: object) -> bool:
-    """Whether this is data itself, and not names of files."""
+    """Return True if the argument is data, not names of files."""
     if given is None or isinstance(given, str | Path):
         return False
     if isinstance(given, Sequence):
@@ -155,7 +155,10 @@ def is_in_memory(given: object) -> bool:
 def write_data(
     kind: str, given: Any, folder: Path, part: str, columns: Mapping[str, str] | None = None
 ) -> tuple[Path, list[str]]:
-    """The file made of data, and what is worth saying of it. Inputs and their answers come as a tuple of two."""
+    """Write data to a file in `folder`. Return its path and notes for the user.
+
+    given   a frame, or a tuple of inputs and targets
+    """
     notes: list[str] = []
     if kind == "images":
         path = folder / f"{part}.npz"
@@ -172,7 +175,7 @@ def write_data(
 
 
 def _two(kind: str, given: Any, columns: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
-    """Inputs and answers, out of whatever holds both."""
+    """Return inputs and targets from a frame, a tuple or a list of pairs."""
     names = DEFAULT_COLUMNS[kind][:2]
     if is_frame(given) or isinstance(given, Mapping):
         found = columns_of(given)
@@ -280,7 +283,7 @@ def _write_images(path: Path, given: Any) -> None:
 
 
 def _signals(kind: str, given: Any) -> tuple[list[Any], list[Any]] | None:
-    """Sequences of numbers and what is said of them; None where inputs are others."""
+    """Return sequences of numbers and their labels; None if the inputs are not sequences of numbers."""
     if is_frame(given) or isinstance(given, Mapping):
         return None
     inputs, answers = _two(kind, given, {})
@@ -289,7 +292,7 @@ def _signals(kind: str, given: Any) -> tuple[list[Any], list[Any]] | None:
 
 
 def _write_signals(path: Path, kind: str, signals: list[np.ndarray[Any, Any]], answers: list[Any]) -> None:
-    """All steps behind each other; a label for each sequence, or labels behind each other too."""
+    """Write all steps concatenated, with one label per sequence or concatenated label sequences."""
     shapes = {one.shape[1:] for one in signals}
     if len(shapes) > 1:
         raise TextError(f"sequences are (T, D) with one D for all, got {', '.join(map(str, sorted(shapes)))}")

@@ -1,8 +1,10 @@
-"""One sequence of numbers from a file: (T, D), a row a step.
+"""Sequences of numbers from files, folders and .npz archives: (T, D), one row per step.
 
-.npy    (T, D), or (T,) for one feature a step
-.csv    a line a step, numbers between commas. A first line without a number names the columns. A column named `tag` or
-        `label`, or without names a last one that is not of numbers, has a label for each step.
+.npy    (T, D), or (T,) for one feature per step
+.csv    one line per step, numbers separated by commas. A first line without a number names the columns. A column
+        named `tag` or `label`, or an unnamed last column that is not numeric, holds one label per step.
+.npz    an array of sequences, with arrays of lengths and labels
+folder  one folder per class, a list of labels (labels.csv), or files with one label per step
 """
 
 from __future__ import annotations
@@ -47,20 +49,20 @@ __all__ = [
 
 
 Values = np.ndarray[tuple[int, int], np.dtype[np.float32]]
-"""(T, D)"""
+"""Array of shape (T, D)."""
 
 SIGNAL_SUFFIXES = (".csv", ".npy")
 MOST_FEATURES, MAX_ABSOLUTE_VALUE = 1 << 16, 1e30
-"""Features of a step, and the absolute value of a number, at most."""
+"""Largest number of features per step, and largest absolute value."""
 
 TAGS = ("tag", "label")
-"""The names of a column with a label for each step."""
+"""Names of a column with one label per step."""
 
 
 class SignalSteps(NamedTuple):
     values: Values
     tags: tuple[str, ...] | None
-    """A label for each step, where the file has them."""
+    """One label per step, if the file has them."""
 
 
 def read_signal(path: Path | str) -> SignalSteps:
@@ -78,7 +80,7 @@ def read_signal(path: Path | str) -> SignalSteps:
 
 
 def as_values(array: np.ndarray[Any, Any], where: str) -> Values:
-    """(T,) or (T, D) as (T, D) in float32."""
+    """Return (T,) or (T, D) as (T, D) in float32."""
     if array.dtype.kind not in "uifb":
         raise TextError(f"{where} holds {array.dtype}, and a sequence is made of numbers")
     found = array[:, None] if array.ndim == 1 else array
@@ -139,29 +141,29 @@ LENGTHS = ("lengths", "x_lengths")
 LABEL_LENGTHS = tuple(f"{name}_lengths" for name in LABELS)
 
 SignalTarget = str | tuple[str, ...] | None
-"""A label as it is written; or several that stand apart; or none."""
+"""Label as written; or several separate labels; or None."""
 
 
 class SignalArrays(NamedTuple):
-    """The names of a file's arrays, or of one part's, and what their headers say."""
+    """Names of the arrays of a file, or of one part, and the contents of their headers."""
 
     x: str
     lengths: str | None
     y: str | None
     y_lengths: str | None
     shape: tuple[int, ...]
-    """Of x …"""
+    """Shape of x."""
     kind: str
-    """… and the letter of its type."""
+    """dtype kind of x."""
     y_shape: tuple[int, ...]
     sequences: int
-    """How many sequences there are."""
+    """Number of sequences."""
     parts: tuple[str, ...]
-    """The parts that the file has, none if it is whole."""
+    """Names of the parts in the file; empty if it has none."""
 
 
 def find_signal_arrays(name: str) -> SignalArrays:
-    """What an .npz of sequences holds, or one part of it; from the headers of its arrays alone."""
+    """Return the arrays of an .npz of sequences, or of one part; reads only array headers."""
     path, part = split_name(name)
     shapes = read_npz_headers(path)
     parts = tuple(p for p in SPLIT_NAMES if any(part_of(array) == p for array in shapes))
@@ -199,7 +201,7 @@ def find_signal_arrays(name: str) -> SignalArrays:
 
 
 def _role(array: str) -> str:
-    """The name without its part."""
+    """Return the name of an array without its part."""
     words = array.lower().replace("-", "_").split("_")
     parts = {word for words_of_part in SPLIT_NAMES.values() for word in words_of_part}
     if len(words) > 1 and words[0] in parts:
@@ -210,7 +212,7 @@ def _role(array: str) -> str:
 
 
 def read_sequences(name: str) -> tuple[list[Values], list[SignalTarget]]:
-    """All sequences of an .npz, (T, D) each, and what stands beside them."""
+    """Return all sequences of an .npz, (T, D) each, and their targets."""
     path, _ = split_name(name)
     found = find_signal_arrays(name)
     names = [array for array in (found.x, found.lengths, found.y, found.y_lengths) if array is not None]
@@ -238,7 +240,7 @@ def _lengths(array: np.ndarray[Any, Any], path: str, name: str) -> list[int]:
 
 
 def _cut(x: np.ndarray[Any, Any], lengths: list[int] | None, count: int, where: str) -> list[np.ndarray[Any, Any]]:
-    """One array for each sequence, of all that are padded to one length or stand behind each other."""
+    """Split an array of padded or concatenated sequences into one array per sequence."""
     if lengths is None:
         if len(x) != count or x.ndim < 2:
             raise TextError(f"{where} is {x.shape}, and there are {count} sequences")
@@ -274,13 +276,12 @@ LABEL_FILES = ("labels.csv", "labels.tsv")
 class Signal(NamedTuple):
     values: Values
     target: SignalTarget
-    """A label as it is written, which may be several symbols between spaces; or several that stand apart; or none."""
+    """Label as written, possibly several symbols separated by spaces; or several separate labels; or None."""
     where: str
 
 
 def is_signals(name: str) -> bool:
-    """Whether a name stands for sequences of numbers where it could stand for texts: an .npz, an .npy, or a folder of
-    such files."""
+    """Return True if a name refers to sequences of numbers, not text: an .npz, an .npy, or a folder of such files."""
     path = Path(split_name(name)[0])
     if path.suffix.lower() in (".npz", ".npy"):
         return True
@@ -288,8 +289,9 @@ def is_signals(name: str) -> bool:
 
 
 def read_signals(names: Sequence[str], labelled: bool = True) -> list[Signal]:
-    """All sequences of files, folders and .npz, with as many features a step; unless `labelled` is false, each has its
-    labels."""
+    """Return all sequences of files, folders and .npz, with equal numbers of features; with `labelled`, all have
+    labels.
+    """
     found = [signal for name in names for signal in _read(str(name), labelled)]
     if not found:
         raise TextError(f"{', '.join(names)} holds no sequence of numbers: no {' or '.join(SIGNAL_SUFFIXES)}")
@@ -307,14 +309,14 @@ def read_signals(names: Sequence[str], labelled: bool = True) -> list[Signal]:
 
 
 def label_of(signal: Signal) -> str:
-    """The one label of a sequence."""
+    """Return the only label of a sequence."""
     if isinstance(signal.target, str):
         return signal.target
     raise TextError(f"{signal.where} has {len(signal.target or ())} labels, and a class is one: take --task tag")
 
 
 def labels_of(signal: Signal) -> tuple[str, ...]:
-    """The labels of a sequence, in their order; written ones stand between spaces."""
+    """Return the labels of a sequence in order; written ones are separated by spaces."""
     return tuple(signal.target.split()) if isinstance(signal.target, str) else signal.target or ()
 
 
@@ -340,18 +342,18 @@ def _read(name: str, labelled: bool) -> list[Signal]:
 
 
 def label_file(folder: Path) -> Path | None:
-    """Its list of labels, if it has one."""
+    """Return the list of labels of a folder, or None."""
     return next((folder / name for name in LABEL_FILES if (folder / name).is_file()), None)
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """A folder for each class, if there are two or more, and in them nothing but sequences."""
+    """Return the folders of a folder, one per class, if there are two or more with nothing but sequences."""
     inner = [path for path in _visible(folder) if path.is_dir()]
     return inner if len(inner) > 1 and all(map(plain_files, inner)) else []
 
 
 def plain_files(folder: Path) -> list[Path]:
-    """The files of a folder that holds nothing but sequences."""
+    """Return the files of a folder if all of them are sequences."""
     files = _visible(folder)
     return files if all(path.suffix.lower() in SIGNAL_SUFFIXES and path.is_file() for path in files) else []
 
@@ -362,7 +364,7 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _by_list(folder: Path, labels: Path) -> list[Signal]:
-    """The sequences that a list names, in its order."""
+    """Return the sequences that a list of labels names, in its order."""
     found = []
     for line, (name, label) in read_list(labels):
         try:
@@ -374,7 +376,7 @@ def _by_list(folder: Path, labels: Path) -> list[Signal]:
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """A sequence of a folder by its name, with or without its ending; nothing outside of it."""
+    """Return the path of a sequence in a folder by name, with or without suffix; refuse paths outside the folder."""
     for end in ("", *SIGNAL_SUFFIXES):
         path = folder / f"{name}{end}"
         if not too_long(f"{name}{end}") and path.is_file() and folder.resolve() in path.resolve().parents:
@@ -383,7 +385,7 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def read_list(path: Path) -> list[tuple[int, tuple[str, str]]]:
-    """`file, label` of every line, with the line's number; a first line `file, …` names the columns."""
+    """Return `file, label` of every line with its line number; a first line `file, …` names the columns."""
     found: list[tuple[int, tuple[str, str]]] = []
     with reading_file(path, "a list of labels"):
         text = read_bounded(path, LABEL_FILE_BYTES).decode("utf-8-sig")
@@ -402,20 +404,20 @@ def read_list(path: Path) -> list[tuple[int, tuple[str, str]]]:
 
 
 MAX_INSPECTED_FILES = 50
-"""Files of a class whose headers are looked at."""
+"""Number of files per class whose headers are inspected."""
 
 
 class SignalSummary(NamedTuple):
     labels: Literal["class", "steps", "sequences", "none"]
-    """One for each sequence, one for each step, sequences of their own, or none."""
+    """One label per sequence, one per step, label sequences, or none."""
     sure: bool
-    """Whether there is no doubt that it is that, and not images."""
+    """Whether these are certainly sequences, not images."""
     why: str
-    """What it looks like, in words."""
+    """Description for the user."""
 
 
 def inspect_signals(name: str) -> SignalSummary | None:
-    """None for what is no sequences of numbers, or images without doubt."""
+    """Return a summary of sequences of numbers; None if the name refers to something else, or to images."""
     path = Path(split_name(name)[0])
     if path.suffix.lower() == ".npz":
         return _inspect_arrays(name)
@@ -488,7 +490,7 @@ def _header(path: Path) -> tuple[tuple[int, ...], str]:
 
 
 def _inspect_files(files: list[Path]) -> SignalSummary | None:
-    """Files that have a label for each step themselves; others are texts, or something else."""
+    """Return a summary of files that have one label per step; None for other files."""
     try:
         tags = read_signal(files[0]).tags
     except TextError:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from recur.cells.registry import configured_cell
+from recur.compat import tree_map
 from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
 from recur.nn import Connections, Depth, Dropout, FeedForward, Init, Recurrent
 
@@ -17,11 +18,8 @@ State = tuple[tuple[Tensor, ...], ...]
 
 def map_state(state: State, change: Callable[[Tensor], Tensor]) -> State:
     """Return the state with `change` applied to every tensor."""
-    made = []
-    for layer in state:
-        parts = [change(part) for part in layer]
-        made.append(layer._make(parts) if hasattr(layer, "_make") else tuple(parts))
-    return tuple(made)
+    changed: State = tree_map(change, state)
+    return changed
 
 
 def make_recurrent(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:

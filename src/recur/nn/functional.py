@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, dropout, linear
 from torch.types import Device
 
+from recur.compat import in_transform
 from recur.errors import OptionError
 
 
@@ -21,7 +22,7 @@ def fast_dropout(x: Tensor, p: float) -> Tensor:
     draws, which take a tenth of the training time of a small network. p is rounded to the nearest 1/65536.
     """
     dropped = round(p * 65536)
-    transformed = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    transformed = torch.compiler.is_compiling() or in_transform()
     if x.device.type != "cpu" or transformed or dropped in (0, 65536):
         return dropout(x, p)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)

@@ -1,4 +1,7 @@
-"""What the estimators share: parameters that are the options of a task, pickling, and how inputs are taken."""
+"""Estimators with the interface of scikit-learn: classifier, tagger and forecaster.
+
+Their parameters are the options of a task. Pickling stores the files of the run as bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,18 @@ from recur.tasks import options_class
 Array = np.ndarray[Any, Any]
 
 LEFT_OUT = ("texts", "valid", "test", "seed")
-"""Options that fit has other names for."""
+"""Options of the task that `fit` has under other names."""
 
 
 class Estimator(BaseEstimator):
-    """Parameters, pickling, and what they share: a subclass names its task."""
+    """Base class of the estimators; a subclass names its task."""
 
     task: ClassVar[str]
     own: ClassVar[Mapping[str, Any]] = {"random_state": None}
-    """Parameters that are no options of the task, and their defaults."""
+    """Parameters that are not options of the task, and their defaults."""
 
     def __init_subclass__(cls) -> None:
-        """The parameters are the task's options, where scikit-learn looks for them: in the signature."""
+        """Put the task's options into the signature, where scikit-learn looks for parameters."""
         super().__init_subclass__()
         names = [name for name in options_class(cls.task).names() if name not in LEFT_OUT]
         defaults = dict.fromkeys(names) | dict(cls.own)
@@ -57,7 +60,7 @@ class Estimator(BaseEstimator):
         cls.__init__ = initialise  # type: ignore[method-assign]
 
     def _options(self) -> dict[str, Any]:
-        """What was said, as options of the task."""
+        """Return the parameters as options of the task."""
         given = {name: value for name, value in self.get_params(deep=False).items() if name not in self.own}
         found = {name: value for name, value in given.items() if value is not None}
         if self.random_state is not None:
@@ -92,7 +95,7 @@ class Estimator(BaseEstimator):
 
 
 def _restored(files: Mapping[str, bytes]) -> Any:
-    """The model of a run whose files are here, in a folder that goes when it does."""
+    """Return the model of a run with these files, in a temporary folder that is deleted with the model."""
     folder = tempfile.mkdtemp(prefix="recur-")
     try:
         for name, content in files.items():
@@ -114,7 +117,7 @@ def _seed(random_state: Any) -> int:
 
 
 def column_of(X: Any) -> list[Any]:
-    """Inputs, one a row: a list, a series, or the only column of an array or frame."""
+    """Return the inputs, one per row, of a list, a series, or the only column of an array or frame."""
     if is_frame(X):
         columns = columns_of(X)
         if len(columns) != 1:
@@ -139,7 +142,7 @@ def check_lengths(inputs: Sequence[Any], answers: Sequence[Any]) -> None:
 
 
 class RecurClassifier(ClassifierMixin, Estimator):
-    """A class for every text.
+    """Text classifier.
 
     >>> from recur.sklearn import RecurClassifier
     >>> model = RecurClassifier(hidden=8, steps=20, random_state=1).fit(["good", "bad"] * 30, ["pos", "neg"] * 30)
@@ -151,7 +154,7 @@ class RecurClassifier(ClassifierMixin, Estimator):
     own = {"random_state": None, "validation_fraction": 0.1}
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Texts, and the class of each: of any type."""
+        """Fit to texts X and their classes y, of any type."""
         texts, labels = column_of(X), column_of(y)
         check_lengths(texts, labels)
         names = [single_line(format_cell(label)).strip() for label in labels]
@@ -168,7 +171,7 @@ class RecurClassifier(ClassifierMixin, Estimator):
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """Of every class, in the order of `classes_`: (texts, classes)."""
+        """Return probabilities (texts, classes) in the order of `classes_`."""
         check_is_fitted(self, "model_")
         found = self.model_.probabilities(_texts(X))
         probabilities = np.zeros((len(found), len(self.classes_)))
@@ -176,7 +179,7 @@ class RecurClassifier(ClassifierMixin, Estimator):
         return probabilities
 
     def predict(self, X: Any) -> Array:
-        """The likeliest class of each text."""
+        """Return the most likely class of each text."""
         chances = self.predict_proba(X)
         likeliest: Array = self.classes_[chances.argmax(1)]
         return likeliest
@@ -187,7 +190,7 @@ def _texts(X: Any) -> list[Any]:
 
 
 class RecurTagger(Estimator):
-    """A tag for every word. A sentence is a list of words, or a text whose words stand between spaces.
+    """Tagger of words. A sentence is a list of words, or a text with words separated by spaces.
 
     >>> from recur.sklearn import RecurTagger
     >>> sentences, tags = [["the", "word"], ["a", "word"]] * 20, [["DT", "NN"], ["DT", "NN"]] * 20
@@ -199,7 +202,7 @@ class RecurTagger(Estimator):
     own = {"random_state": None, "validation_fraction": 0.1}
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Sentences, and a list of tags for each."""
+        """Fit to sentences X and one list of tags per sentence."""
         sentences, tags = _sentences(X), _sentences(y)
         check_lengths(sentences, tags)
         options = self._options()
@@ -210,19 +213,19 @@ class RecurTagger(Estimator):
         return self
 
     def predict(self, X: Any) -> list[list[str]]:
-        """The tags of every sentence's words."""
+        """Return the tags of each sentence."""
         check_is_fitted(self, "model_")
         tags: list[list[str]] = self.model_(_sentences(X))
         return tags
 
     def predict_proba(self, X: Any) -> list[Array]:
-        """Of every tag, in the order of `classes_`, for each word: (words, tags) of each sentence."""
+        """Return probabilities (words, tags) of each sentence, in the order of `classes_`."""
         check_is_fitted(self, "model_")
         found = self.model_.probabilities(_sentences(X))
         return [np.array([[word[tag] for tag in self.classes_] for word in sentence]) for sentence in found]
 
     def score(self, X: Any, y: Any) -> float:
-        """The share of words that have their tag."""
+        """Return the accuracy over words."""
         right = total = 0
         for made, true in zip(self.predict(X), _sentences(y), strict=True):
             right += sum(a == b for a, b in zip(made, true, strict=True))
@@ -239,7 +242,7 @@ def _column_of_lists(X: Any) -> Iterable[Any]:
 
 
 def _held_out(n: int, share: float, seed: int, groups: Sequence[Any] | None = None) -> set[int]:
-    """Which examples to choose the weights by: at random, and never the only one of its class that is left."""
+    """Return the indices of a random validation set that never takes the last example of a class."""
     if not isinstance(share, int | float) or not 0 < share < 1:
         raise OptionError(f"validation_fraction must lie inside 0 … 1, got {share!r}")
     left: dict[Any, int] = {}
@@ -257,7 +260,7 @@ def _held_out(n: int, share: float, seed: int, groups: Sequence[Any] | None = No
 
 
 def _parts(inputs: list[Any], answers: list[Any], held: set[int]) -> dict[str, Any]:
-    """Training and validation; data so small that nothing can be held out is measured on itself."""
+    """Return training and validation sets; too little data for a split is used for both."""
     valid = sorted(held) or range(len(inputs))
     train = [k for k in range(len(inputs)) if k not in held]
     valid_part = [inputs[k] for k in valid], [answers[k] for k in valid]
@@ -270,12 +273,12 @@ def _parts(inputs: list[Any], answers: list[Any], held: set[int]) -> dict[str, A
 
 
 class RecurForecaster(RegressorMixin, Estimator):
-    """What follows a series.
+    """Forecaster of a series.
 
-    `fit(X, y)` learns from the values y, in the order of time. X may be None, dates, or numbers that are known ahead:
-    one row for each value. `predict(X)` gives a value for each row of X, which follow the last value learned from;
-    without X, `horizon` of them. Beyond the horizon it goes on from its own forecasts. For cross-validation take
-    `sklearn.model_selection.TimeSeriesSplit`, whose parts follow each other.
+    `fit(X, y)` fits to the values y in order of time. X is None, dates, or covariates known ahead, one row per value.
+    `predict(X)` returns one value per row of X, which follow the last training value; without X, `horizon` values.
+    Beyond the horizon it continues from its own forecasts. For cross-validation use
+    `sklearn.model_selection.TimeSeriesSplit`.
 
     >>> from recur.sklearn import RecurForecaster
     >>> values = [10 + month % 12 + month / 9 for month in range(96)]
@@ -300,11 +303,11 @@ class RecurForecaster(RegressorMixin, Estimator):
         return self
 
     def predict(self, X: Any = None) -> Array:
-        """The medians of the steps behind what was learned from: one for each row of X."""
+        """Return the medians of the steps after the training values, one per row of X."""
         return np.array([step["0.5"] for step in self._steps(X)])
 
     def predict_quantiles(self, X: Any = None) -> Array:
-        """The quantiles of those steps: (steps, quantiles)."""
+        """Return the quantiles of these steps, shape (steps, quantiles)."""
         return np.array([list(step.values()) for step in self._steps(X)])
 
     def _steps(self, X: Any) -> list[dict[str, float]]:
@@ -332,7 +335,7 @@ VALUE = "y"
 
 
 class _History(NamedTuple):
-    """What a forecaster learned from, for forecasts to begin behind."""
+    """Training values and columns, after which forecasts begin."""
 
     values: list[float]
     columns: dict[str, list[Any]]
@@ -340,18 +343,18 @@ class _History(NamedTuple):
 
     @property
     def known(self) -> list[str]:
-        """Columns of numbers that are known ahead."""
+        """Columns of covariates known ahead."""
         return [name for name in self.columns if name != self.date]
 
     def table(self, made: list[float], ahead: Mapping[str, list[Any]], horizon: int) -> dict[str, list[Any]]:
-        """The history and the steps forecast so far; below it what is known of the next ones."""
+        """Return the history, the forecasts so far, and the covariates of the next steps."""
         n = len(made) + (horizon if self.known else 0)
         found = {name: [*column, *_continued(ahead.get(name, []), column, n)] for name, column in self.columns.items()}
         return found | {VALUE: [*self.values, *made, *[None] * (n - len(made))]}
 
 
 def _continued(ahead: list[Any], past: list[Any], n: int) -> list[Any]:
-    """The first n values ahead. Dates that are not given go on in step; a number stays, for steps nobody asked for."""
+    """Return the first n values ahead; missing dates continue regularly, a missing number repeats the last one."""
     found = list(ahead[:n])
     known = [*past, *found]
     if len(found) < n and isinstance(known[-1], datetime.date):
@@ -360,7 +363,7 @@ def _continued(ahead: list[Any], past: list[Any], n: int) -> list[Any]:
 
 
 def _dates_behind(known: list[Any], n: int) -> list[Any]:
-    """The next n dates, in steps of these: of months, business days or time."""
+    """Return the next n dates at the frequency of the known ones."""
     last = known[-1]
     with_time = isinstance(last, datetime.datetime)
     whole_days = not with_time or all(value.time() == datetime.time() for value in known)
@@ -377,7 +380,7 @@ def _dates_behind(known: list[Any], n: int) -> list[Any]:
 
 
 def _known_ahead(X: Any) -> tuple[dict[str, list[Any]], str | None]:
-    """The columns of X, and which of them has the dates. One that only counts steps says nothing."""
+    """Return the columns of X and the name of its date column; a column that only counts steps is dropped."""
     columns = {} if X is None else columns_of(X)
     dates = [name for name, column in columns.items() if column and isinstance(column[0], datetime.date)]
     if len(columns) == 1 and not dates and _counts(next(iter(columns.values()))):

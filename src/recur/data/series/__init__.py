@@ -1,9 +1,11 @@
-"""Series of numbers. Nothing here needs torch.
+"""Time series. Nothing here imports torch.
 
-reading.py makes a panel (panel.py) of CSV files of any layout (layout.py, records.py); dates.py and calendar.py read
-their dates, clock.py the time itself, gaps.py fills what is missing, season.py finds what repeats. windows.py cuts a
-series into parts and windows, naive.py, linear.py and shared.py forecast them plainly, scores.py says how good they
-are, conformal.py has bands that cover what they say, anomaly.py tells what is unusual, figure.py draws.
+reading     panels of series from CSV files of any layout
+panel       series, panels, gaps, splits, windows
+dates       dates, frequencies, calendar and time features
+season      season lengths
+scores      forecast metrics
+intervals   conformal prediction intervals, anomalies
 """
 
 from recur.data.series.dates import Frequency, TimeFeature, calendar_features, calendar_names

@@ -1,8 +1,8 @@
-"""Dates as places on a line, and the frequency at which they come.
+"""Dates, their frequency, calendar features and the time feature.
 
-A date is a whole number, or a time in microseconds since 1970. The frequency of several columns of dates is the largest
-step that leads from each to the next: so many numbers, months, business days or microseconds. Dates that are not there
-are gaps; where more would be missing than a few times what is there, the dates are refused as uneven.
+A date is an integer, or a time in microseconds since 1970. The frequency of a set of date columns is the largest step
+that divides all differences: a number of steps, months, business days or microseconds. Missing dates are gaps; if more
+dates are missing than a few times those present, the dates are rejected as irregular.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 MINUTE, HOUR, DAY, WEEK = 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND
 MONDAY = 4 * DAY
-"""The first Monday of 1970, from which weeks are counted."""
+"""First Monday of 1970, from which weeks are counted."""
 
 MAX_GAP_RATIO = 4
-"""A series may have this many times its rows in steps, and a hundred more."""
+"""A series may have this many times its rows in steps, plus 100."""
 
 DateFormat = Literal["number", "month", "date", "time"]
 Unit = Literal["steps", "months", "business days", "microseconds"]
@@ -37,13 +37,13 @@ _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 
 class Date(NamedTuple):
     form: DateFormat
-    """How it is written."""
+    """How the date is written."""
     place: int
-    """The number, or microseconds since 1970."""
+    """The integer, or microseconds since 1970."""
 
 
 def parse_date(written: str) -> Date | None:
-    """1949, 1949-01, 1949Q1, 1949-01-31 or 19490131, with or without a time; None for what is none of them."""
+    """Parse 1949, 1949-01, 1949Q1, 1949-01-31 or 19490131, with or without a time; None for other text."""
     if len(written) == 8 and written.isdecimal() and written.isascii():  # 19490131, if there is such a day
         try:
             return Date("date", (datetime.strptime(written, "%Y%m%d") - _EPOCH) // _TICK)
@@ -65,7 +65,7 @@ def parse_date(written: str) -> Date | None:
 
 @dataclass(frozen=True)
 class Frequency:
-    """How far one row is from the next."""
+    """Step between one row and the next."""
 
     unit: Unit
     count: int
@@ -74,19 +74,19 @@ class Frequency:
 
     @property
     def dated(self) -> bool:
-        """Whether its places are times."""
+        """Whether positions are times."""
         return self.unit != "steps"
 
     @property
     def name(self) -> str:
-        """In words, such as hours, 15 minutes or quarters."""
+        """Name in words, such as hours, 15 minutes or quarters."""
         spans = {"microseconds": _SPANS, "months": _MONTHS}.get(self.unit, ((1, self.unit),))
         size, word = next((size, word) for size, word in spans if self.count % size == 0)
         return word if self.count == size else f"{self.count // size:,} {word}"
 
     @property
     def seasons(self) -> tuple[int, ...]:
-        """Steps of the seasons that such series usually have, the shortest first."""
+        """Usual season lengths in steps, shortest first."""
         if self.unit == "months":
             return (12 // self.count,) if self.count < 12 and 12 % self.count == 0 else ()
         if self.unit == "business days":
@@ -101,7 +101,7 @@ class Frequency:
         return (*found, 365) if self.count == DAY else tuple(found)
 
     def step(self, place: int) -> int:
-        """How many steps a place lies behind a fixed one, so that files agree on the phase of a season."""
+        """Return the number of steps from a fixed origin, so that files agree on the phase of a season."""
         if self.unit == "months":
             return int(_month(np.array([place]))[0]) // self.count
         if self.unit == "business days":
@@ -109,7 +109,7 @@ class Frequency:
         return round(place / self.count) if self.unit == "steps" else (place - MONDAY) // self.count
 
     def steps(self, places: Ids) -> Ids:
-        """How many steps each place lies behind the first; they must lie on steps."""
+        """Return the number of steps from the first position to each position, which must be on the grid."""
         if self.unit == "months":
             places = _month(places)
         if self.unit == "business days":
@@ -118,7 +118,7 @@ class Frequency:
         return behind // self.count
 
     def places(self, first: int, length: int, begin: int = 0) -> Ids:
-        """(length,): `begin` steps behind the first place and on, as far as one likes."""
+        """Return positions (length,), starting `begin` steps after `first`."""
         steps = np.arange(begin, begin + length, dtype=np.int64) * self.count
         if self.unit == "months":
             return _months_on(first, steps)
@@ -128,7 +128,7 @@ class Frequency:
         return first + steps
 
     def written(self, place: int) -> str:
-        """A place as its file would write it."""
+        """Return a position as its file would write it."""
         if self.form == "number":
             return str(place)
         try:
@@ -147,7 +147,7 @@ _MONTHS = ((12, "years"), (3, "quarters"), (1, "months"))
 
 
 def infer_frequency(columns: Sequence[Ids], form: DateFormat) -> Frequency:
-    """Of columns of places, each rising: the largest step that all of them keep."""
+    """Return the largest common step of columns of increasing positions."""
     if form == "number":
         return Frequency("steps", _common([np.diff(column) for column in columns]), form)
     if form == "month" or all(map(_same_day, columns)):
@@ -162,18 +162,18 @@ def infer_frequency(columns: Sequence[Ids], form: DateFormat) -> Frequency:
 
 
 def too_sparse(steps: Ids) -> bool:
-    """Whether so many dates are missing that they are no series."""
+    """Return True if so many dates are missing that the rows are not a regular series."""
     return bool(len(steps) and steps[-1] >= MAX_GAP_RATIO * len(steps) + 100)
 
 
 def _common(apart: Sequence[Ids], otherwise: int = 1) -> int:
-    """The largest step of which all differences are multiples."""
+    """Return the greatest common divisor of all differences."""
     every = np.concatenate([np.unique(part) for part in apart]) if apart else np.zeros(0, np.int64)
     return int(np.gcd.reduce(every)) or otherwise if len(every) else otherwise
 
 
 def _same_day(places: Ids) -> bool:
-    """Whether all are the same time of a month, or the end of one, and no two in one month."""
+    """Return True if all dates are at the same time of a month, or at its end, with at most one per month."""
     if len(places) < 2:
         return True
     months, days = _month(places), places // DAY
@@ -184,19 +184,19 @@ def _same_day(places: Ids) -> bool:
 
 
 def _without_weekends(columns: Sequence[Ids]) -> bool:
-    """Days that leave out weekends, of which there is one at least."""
+    """Return True if the days leave out weekends, and span at least one."""
     days = [column // DAY for column in columns]
     weekday = all(((day + 3) % 7 < 5).all() for day in days)  # 1970 began on a Thursday
     return weekday and any(len(day) > 4 and day[-1] - day[0] >= 7 for day in days)
 
 
 def _month(places: Ids) -> Ids:
-    """Months since 1970."""
+    """Return months since 1970."""
     return places.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
 
 
 def _month_begin(months: Ids) -> Ids:
-    """Days since 1970."""
+    """Return days since 1970."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
@@ -206,7 +206,10 @@ def _busday(places: Ids) -> Ids:
 
 
 def _months_on(first: int, months: Ids) -> Ids:
-    """The same day of other months; the last day where there is no such day, or where the first one is the last."""
+    """Return the same day of later months.
+
+    The last day is used if a month has no such day, or if the first date is the last day of its month.
+    """
     month, day = _month(np.array([first]))[0], first // DAY
     into, last = day - _month_begin(month[None])[0], day + 1 == _month_begin(month[None] + 1)[0]
     begin, end = _month_begin(month + months), _month_begin(month + months + 1)
@@ -217,17 +220,17 @@ def _months_on(first: int, months: Ids) -> Ids:
 class CalendarCycle(NamedTuple):
     name: str
     period: int
-    """How many values it has."""
+    """Number of values."""
     shortest: int
-    """It varies in series whose rows are this many microseconds apart at most …"""
+    """Largest step between rows, in microseconds, for which the quantity varies."""
     least: int
-    """… and at least: the second of a minute tells nothing that the minute does not, for rows an hour apart."""
+    """Smallest such step: for rows one second apart, the day of the month carries no information."""
     read: Callable[[Ids], Ids]
-    """From microseconds since 1970 to 0 … period − 1."""
+    """Function from microseconds since 1970 to 0 … period − 1."""
 
 
 def _of(unit: str, within: str) -> Callable[[Ids], Ids]:
-    """Units since the larger one began."""
+    """Return a function that counts units since the start of the larger unit."""
 
     def read(places: Ids) -> Ids:
         times = places.astype("datetime64[us]")
@@ -264,13 +267,16 @@ def _cycles(frequency: Frequency) -> list[CalendarCycle]:
 
 
 def calendar_names(frequency: Frequency, form: str = "scaled") -> tuple[str, ...]:
-    """Of the columns of `calendar_features`."""
+    """Return the names of the columns of `calendar_features`."""
     parts = ("",) if form == "scaled" else (" sin", " cos")
     return tuple(cycle.name + part for cycle in _cycles(frequency) for part in parts)
 
 
 def calendar_features(places: Ids, frequency: Frequency, form: str = "scaled") -> Floats:
-    """(T, K) of places (T,) in microseconds since 1970."""
+    """Return calendar features (T, K) of positions (T,) in microseconds since 1970.
+
+    form   scaled: one column per cycle in −0.5 … 0.5; circle: sine and cosine of each cycle
+    """
     if form not in ("scaled", "circle"):
         raise OptionError(f"calendar features are scaled or circle, got {form!r}")
     columns: list[Floats] = []

@@ -1,4 +1,9 @@
-"""The rows of a CSV with their lines, and the numbers in their cells."""
+"""Panels of series from CSV files: layout, columns, dates, and joining of panels.
+
+wide   one row per time, one column per variable
+long   one row per time and series, with a column of ids
+rows   one row per series
+"""
 
 from __future__ import annotations
 
@@ -23,23 +28,23 @@ TableLayout = Literal["auto", "wide", "long", "rows"]
 
 DATES = ("ds", "date", "datetime", "timestamp", "time", "t", "step", "year", "month", "day")
 TARGETS = ("y", "value", "target", "values")
-"""Names that such columns usually have, in any case."""
+"""Usual names of such columns, in lower case."""
 
 MAX_INSPECTED_ROWS = 1000
-"""Rows that decide what a column holds."""
+"""Number of rows that decide what a column holds."""
 
 
 @dataclass(frozen=True)
 class SeriesColumns:
-    """What a user says of the columns; all of it can be left open."""
+    """Roles of the columns; empty ones are inferred."""
 
     targets: tuple[str, ...] = ()
     future: tuple[str, ...] = ()
-    """Known ahead of their time."""
+    """Columns known ahead."""
     past: tuple[str, ...] = ()
-    """Known until now."""
+    """Columns known until now."""
     static: tuple[str, ...] = ()
-    """The same for all rows of a series."""
+    """Columns that are constant within a series."""
     date: str = ""
     id: str = ""
     layout: TableLayout = "auto"
@@ -50,7 +55,7 @@ class SeriesColumns:
 
 
 def resolve_columns(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> SeriesColumns:
-    """The same with everything decided: each column that it names is in the table, once."""
+    """Return the roles of all columns; raise if a named column is missing or is used twice."""
     _check(name, header, columns.named)
     layout = columns.layout
     if layout not in ("auto", "wide", "long", "rows"):
@@ -125,7 +130,7 @@ def _long(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColum
 
 
 def _free(header: list[str], taken: Sequence[str]) -> dict[str, int]:
-    """The columns that are nothing yet, and their places."""
+    """Return the columns without a role, and their indices."""
     used = set(taken)
     return {column: place for place, column in enumerate(header) if column not in used}
 
@@ -143,8 +148,11 @@ def _date_column(header: list[str], rows: list[CsvRow], columns: SeriesColumns) 
 
 
 def _tells_time(first: str, rows: list[CsvRow]) -> bool:
-    """Whether the first column of a wide table has its dates. Numbers are values, unless their name says otherwise or
-    they are whole and go one way, as years do; what is no number either was meant as a date, and is refused as one."""
+    """Return True if the first column of a wide table holds its dates.
+
+    Numbers are values, unless the column is named like a date or the numbers are integers that go one way, like years.
+    Text that is not a number was meant as a date, and is rejected later.
+    """
     if first.lower() in DATES or _is_dates(rows, 0) or not _is_numbers(rows, 0):
         return True
     found = [parse_date(row.cells[0]) for row in rows]
@@ -161,13 +169,13 @@ def _id_column(header: list[str], rows: list[CsvRow], columns: SeriesColumns, da
 
 
 def _is_dates(rows: list[CsvRow], place: int) -> bool:
-    """All of them, written as dates and not as numbers."""
+    """Return True if all cells are written as dates, not as numbers."""
     found = (parse_date(row.cells[place]) for row in rows[:MAX_INSPECTED_ROWS])
     return all(date is not None and date.form != "number" for date in found)
 
 
 def _is_numbers(rows: list[CsvRow], place: int) -> bool:
-    """All but those that are missing, of which one is not."""
+    """Return True if all cells are numbers or missing, and at least one is a number."""
     cells = [cell for row in rows if (cell := row.cells[place]).lower() not in MISSING]
     return bool(cells) and all(parse_number(cell) is not None for cell in cells)
 
@@ -179,11 +187,11 @@ def _is_static(rows: list[CsvRow], place: int, ids: int) -> bool:
 
 @dataclass(frozen=True)
 class _SeriesRows:
-    """One series of a file, row by row, before it is known how far rows are apart."""
+    """Rows of one series of a file, before the frequency is known."""
 
     id: str
     name: str
-    """Of the file."""
+    """Name of the file."""
     lines: list[int]
     values: Floats
     future: Floats
@@ -191,7 +199,7 @@ class _SeriesRows:
     static: tuple[str, ...]
     dates: list[str]
     places: Ids
-    """As many as rows, or none without dates."""
+    """One position per row; empty without dates."""
 
 
 @dataclass(frozen=True)
@@ -203,13 +211,13 @@ class _ParsedFile:
 
 
 def read_panel(names: Sequence[str], columns: SeriesColumns | None = None) -> Panel:
-    """Several files are one panel: a wide one is a series, named like the file."""
+    """Read files as one panel. A wide file is one series, named like the file."""
     files = [_parse([line for _, line in numbered_lines(name)], name, columns or SeriesColumns()) for name in names]
     return _panel(files)
 
 
 def parse_panel(lines: Iterable[str], name: str, columns: SeriesColumns | None = None) -> Panel:
-    """Of the lines of a file."""
+    """Parse the lines of one file as a panel."""
     return _panel([_parse(lines, name, columns or SeriesColumns())])
 
 
@@ -292,7 +300,10 @@ def _dates(name: str, column: str, rows: list[CsvRow], place: int) -> tuple[list
 
 
 def _parse_rows(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> _ParsedFile:
-    """A row a series: empty cells at its end are none of it, empty cells before are gaps; dates may stand above."""
+    """Parse a file with one series per row.
+
+    Empty cells at the end of a row are not part of the series, earlier ones are gaps. The header may hold dates.
+    """
     own = header.index(columns.id)
     statics = [header.index(column) for column in columns.static]
     kept = [k for k in range(len(header)) if k != own and k not in statics]
@@ -374,7 +385,7 @@ def _check_once(part: _SeriesRows, column: str) -> None:
 
 
 def _categories(static: Sequence[str], parts: Sequence[_SeriesRows]) -> dict[str, tuple[str, ...]]:
-    """Of the columns that hold anything but numbers."""
+    """Return the categories of static columns that are not numeric."""
     found = {}
     for k, column in enumerate(static):
         cells = sorted({part.static[k] for part in parts if part.static[k].lower() not in MISSING})
@@ -390,7 +401,7 @@ def _categories(static: Sequence[str], parts: Sequence[_SeriesRows]) -> dict[str
 def _series(
     part: _SeriesRows, frequency: Frequency | None, columns: SeriesColumns, categories: Mapping[str, Mapping[str, int]]
 ) -> Series | None:
-    """On the steps of a frequency, from its first value to its last; None where it has none."""
+    """Return a series on the steps of a frequency, from its first value to its last; None if it has none."""
     values, future, past = part.values, part.future, part.past
     first = 0
     if frequency is not None and len(part.places):
@@ -416,7 +427,7 @@ def _series(
 
 
 def _spread(steps: Ids, rows: Floats) -> Floats:
-    """Rows at their steps, NaN at those between."""
+    """Place rows at their steps, with NaN between them."""
     if int(steps[-1]) + 1 == len(rows):
         return rows
     found = np.full((int(steps[-1]) + 1, rows.shape[1]), np.nan)
@@ -435,8 +446,10 @@ def stem_of(name: str) -> str:
 
 
 def join_panels(panel: Panel, more: Panel) -> Panel:
-    """The series of a panel with the values of another behind theirs, such as those that were to be forecast; both
-    without dates, or the second one's right behind the first one's."""
+    """Return a panel with the values of another panel after its own.
+
+    Both panels are without dates, or the dates of the second follow those of the first directly.
+    """
     by_id = {one.id: one for one in more.series}
     if _is_wide(panel) and _is_wide(more):
         by_id = {panel.series[0].id: more.series[0]}
@@ -456,5 +469,5 @@ def join_panels(panel: Panel, more: Panel) -> Panel:
 
 
 def _is_wide(panel: Panel) -> bool:
-    """One series that has no name but its file's."""
+    """Return True if the panel is one series named like its file."""
     return len(panel) == 1 and panel.series[0].id == stem_of(panel.name)

@@ -1,8 +1,8 @@
-"""How many steps a season has, and whether there is one.
+"""Season lengths of series.
 
-With dates, the seasons that such dates usually have (24 and 168 hours), each if the values repeat after it; without,
-the lag at which the autocorrelation of the changes has its peak, if it stands out. Of several series each is asked, and
-more than half must agree.
+With dates, the usual seasons of the frequency (24 and 168 for hours) are tested, and kept if the values repeat. Without
+dates, the season is the lag at which the autocorrelation of the differences has a clear peak. In a panel, more than
+half of the series must agree.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from recur.data.series.panel import Panel, fill
 from recur.data.text.stream import Floats
 
 MIN_SEASONS = 3
-"""A season of which the series has fewer is not taken."""
+"""Least number of full seasons in a series."""
 
 MAX_SEASON = 2000
-"""The longest season that is looked for without dates, and how many values are looked at for each of its steps."""
+"""Longest season searched without dates; also sets how many values are searched."""
 
 MIN_AUTOCORRELATION = 0.25
-"""The least autocorrelation of changes that makes a season, where no dates suggest it."""
+"""Least autocorrelation of differences at a season, if no dates suggest it."""
 
 MAX_SERIES = 200
-"""Series of a panel that are asked."""
+"""Largest number of series of a panel that are inspected."""
 
 
 def panel_seasons(panel: Panel, lengths: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Of the first so many values of each series of a panel: those that more than half of its values' columns have."""
+    """Return the seasons that more than half of the columns of a panel have, in the first `lengths` values."""
     step = -(-len(panel) // MAX_SERIES)
     chosen = range(0, len(panel), step)
     votes: Counter[int] = Counter()
@@ -44,7 +44,7 @@ def panel_seasons(panel: Panel, lengths: Sequence[int] | None = None) -> tuple[i
 
 
 def find_seasons(values: Floats, frequency: Frequency | None = None) -> tuple[int, ...]:
-    """Of series (T, C) without gaps, in the mean; the shortest first, none if there is none."""
+    """Return the season lengths shared by all series of shape (T, C), shortest first; empty if none is found."""
     if frequency is None or not frequency.dated:
         found = peak_of_autocorrelation(values)
         return (found,) if found else ()
@@ -58,15 +58,17 @@ def find_seasons(values: Floats, frequency: Frequency | None = None) -> tuple[in
 
 
 def repeats_after(season: int, changes: Floats) -> bool:
-    """Whether changes (T, C) correlate with those a season before: more than by chance, and more than with those beside
-    them."""
+    """Return True if differences (T, C) correlate at the season more than by chance and more than at its neighbours."""
     here, *beside = (_correlation(changes, lag) for lag in (season, season - 1, season + 1))
     return bool(here > max(2 / len(changes) ** 0.5, *beside))
 
 
 def peak_of_autocorrelation(values: Floats) -> int:
-    """0 where no lag stands out: by its height, beyond the limits of chance (Bartlett's, at 99 %), again at its double,
-    and with a trough before it, which a slow drift does not have."""
+    """Return the lag of the first clear peak of the autocorrelation; 0 if there is none.
+
+    A peak must exceed the limits of chance (Bartlett, 99 %), repeat at twice its lag, and have a trough before it,
+    which a slow drift does not have.
+    """
     changes = _changes(values[-MAX_SEASON * 2 * MIN_SEASONS :])
     longest = min(len(values) // MIN_SEASONS, MAX_SEASON)
     if longest < 3:
@@ -86,7 +88,7 @@ def peak_of_autocorrelation(values: Floats) -> int:
 
 
 def _again(r: Floats, lag: int) -> bool:
-    """Whether it stands out at twice the lag too, give or take what a season wavers."""
+    """Return True if the peak repeats near twice its lag."""
     near = max(1, round(0.1 * lag))
     after = r[2 * lag - 1 - near : 2 * lag + near]
     return bool(len(after) and after.max() > 0.3 * r[lag - 1])
@@ -98,7 +100,7 @@ def _changes(values: Floats) -> Floats:
 
 
 def _by_phase(changes: Floats, season: int) -> Floats:
-    """The mean of each phase of a season, for every step."""
+    """Return the mean of each phase of a season, for every step."""
     phase = np.arange(len(changes)) % season
     count = np.bincount(phase, minlength=season)
     means = [np.bincount(phase, column, season) / count for column in changes.T]
@@ -111,7 +113,7 @@ def _correlation(changes: Floats, lag: int) -> float:
 
 
 def _autocorrelations(changes: Floats, longest: int) -> Floats:
-    """(longest,): at lags 1, 2, …, the mean over series; by the Fourier transform, for there may be thousands."""
+    """Return the autocorrelations at lags 1 … longest, mean over series, by the Fourier transform."""
     n = len(changes)
     spectrum = np.abs(np.fft.rfft(changes, 2 * n, axis=0)) ** 2
     products = np.fft.irfft(spectrum, axis=0)[: longest + 1]
