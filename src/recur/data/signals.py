@@ -60,6 +60,8 @@ TAGS = ("tag", "label")
 
 
 class SignalSteps(NamedTuple):
+    """Steps of one sequence and their labels."""
+
     values: Values
     tags: tuple[str, ...] | None
     """One label per step, if the file has them."""
@@ -274,6 +276,8 @@ LABEL_FILES = ("labels.csv", "labels.tsv")
 
 
 class Signal(NamedTuple):
+    """One sequence with its target and its place of origin."""
+
     values: Values
     target: SignalTarget
     """Label as written, possibly several symbols separated by spaces; or several separate labels; or None."""
@@ -408,6 +412,8 @@ MAX_INSPECTED_FILES = 50
 
 
 class SignalSummary(NamedTuple):
+    """Summary of files with sequences of numbers."""
+
     labels: Literal["class", "steps", "sequences", "none"]
     """One label per sequence, one per step, label sequences, or none."""
     sure: bool

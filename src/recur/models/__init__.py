@@ -1,5 +1,4 @@
-"""Networks for tasks: layers with an input and an output head. Their options are in options.py, which needs no torch.
-"""
+"""Networks for tasks: layers with an input and an output head. Their options are in options.py, which needs no torch."""
 
 from __future__ import annotations
 

@@ -40,6 +40,8 @@ class Transitions(NamedTuple):
 
 
 class NBest(NamedTuple):
+    """The n best taggings of each sequence."""
+
     tags: Tensor
     """(B, n, T), 0 after the end of a sequence."""
     scores: Tensor

@@ -338,8 +338,7 @@ class Recurrent(nn.Module):
         return one_step(self, x, state)
 
     def stream(self, rows: int = 1, state: LayerStates | None = None, products: str | None = None) -> Stream:
-        """Return a `Stream` of `rows` sequences that keeps its state; `products` overrides the matmul dtype, see scan.
-        """
+        """Return a `Stream` of `rows` sequences that keeps its state; `products` overrides the matmul dtype, see scan."""
         check_forward(self)
         return Stream(self, rows, state, products)
 

@@ -85,8 +85,7 @@ def get_native_stack(net: Recurrent, x: Tensor, products: str = "") -> NativeSta
 
 
 def get_packed_weights(net: Recurrent, x: Tensor, products: str, latest: PackedWeights | None = None) -> PackedWeights:
-    """Return packed weights; pack again if a weight or an option changed. `latest` is an earlier result to check first.
-    """
+    """Return packed weights; pack again if a weight or an option changed. `latest` is an earlier result to check first."""
     stamp = None if compiled.transformed() else _stamp(net, x)
     if stamp is None:
         return _pack(net, x, products, stamp)

@@ -36,6 +36,8 @@ _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 
 
 class Date(NamedTuple):
+    """Parsed date."""
+
     form: DateFormat
     """How the date is written."""
     place: int
@@ -218,6 +220,8 @@ def _months_on(first: int, months: Ids) -> Ids:
 
 
 class CalendarCycle(NamedTuple):
+    """Calendar quantity that repeats, such as the hour of the day."""
+
     name: str
     period: int
     """Number of values."""

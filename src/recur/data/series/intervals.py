@@ -40,6 +40,8 @@ MAX_SORTED_SCORES = 1 << 26
 
 @dataclass(frozen=True)
 class PredictionIntervals:
+    """Fitted offsets that turn quantiles into calibrated prediction intervals."""
+
     quantiles: tuple[float, ...]
     offsets: Floats
     """(k, C, Q): offsets of the quantiles in units of the spread. C is 1 if series share them."""
@@ -183,7 +185,7 @@ def _in_order(forecast: Floats, median: int) -> Floats:
 class AdaptiveInterval:
     """Interval whose level adapts while values arrive, so that the long-run coverage is the requested one.
 
-        α ← α + γ (target miss rate − miss)        Gibbs and Candès, Adaptive conformal inference, 2021
+    α ← α + γ (target miss rate − miss)        Gibbs and Candès, Adaptive conformal inference, 2021
     """
 
     def __init__(self, scores: Floats, coverage: float, rate: float = 0.02, memory: int = 500) -> None:
@@ -210,6 +212,8 @@ class AdaptiveInterval:
 
 
 class Anomaly(NamedTuple):
+    """Residuals and p-values of observed values."""
+
     residual: Floats
     """Signed, in standard deviations of the forecast."""
     p_value: Floats

@@ -1,6 +1,6 @@
-"""How a text flows: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here needs torch.
+"""Text: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here imports torch.
 
-`__all__` is what is public; the other names are for recur itself.
+`__all__` lists the public names; the others are for use inside recur.
 
     >>> corpus = recur.data.text.Corpus.of("book.txt")
     >>> vocab = recur.data.text.fit_vocab(corpus, "char")

@@ -1,9 +1,9 @@
-"""Sentences in columns: a word a line and its tag beside it, an empty line behind each sentence.
+"""Tagged sentences in columns: one word per line with its tag, and an empty line after each sentence.
 
-CoNLL     columns between tabs or spaces: the first is the word, the last its tag; lines with # in front of a sentence
-          are comments, and those of -DOCSTART- mark documents
-CoNLL-U   ten columns between tabs, of which `form` is the word and `upos` its tag; what stands for several words (1-2)
-          and words that were left out (1.1) are no words of the sentence
+CoNLL     columns separated by tabs or spaces: the first is the word, the last its tag. Lines that start with # before a
+          sentence are comments; -DOCSTART- lines mark documents.
+CoNLL-U   ten columns separated by tabs: `form` is the word and `upos` its tag. Multiword tokens (1-2) and empty nodes
+          (1.1) are not words of the sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 
 
 class Sentence(NamedTuple):
-    """Words, their tags, and where they stand.
+    """Words and tags of a sentence, and its place of origin.
 
     >>> first = recur.data.text.read_tagged(["tagged.conll"])[0]
     >>> first.words, first.tags
@@ -33,11 +33,11 @@ class Sentence(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...]
     where: str
-    """Of its first line."""
+    """File and number of its first line."""
 
 
 class TagColumns(NamedTuple):
-    """Which columns to read: a name of CoNLL-U's, a number from 1, or from −1 at the end.
+    """Columns to read: a column name of CoNLL-U, a number from 1, or from −1 at the end.
 
     >>> recur.data.text.read_tagged(["ner.conll"], recur.data.text.TagColumns(tag="2"))[0].tags
     ('DT', 'NN')
@@ -48,7 +48,7 @@ class TagColumns(NamedTuple):
 
 
 def parse_column(column: str) -> None:
-    """Refuse what names no column."""
+    """Return the column if it names one; else raise."""
     if column not in CONLLU and (not re.fullmatch(r"-?[0-9]{1,6}", column) or int(column) == 0):
         raise OptionError(
             f"a column is its number, 1 the first and -1 the last, or one of CoNLL-U's names: {', '.join(CONLLU)}; "
@@ -65,7 +65,7 @@ def is_conllu(fields: Sequence[str]) -> bool:
 
 
 def read_tagged(names: Sequence[str], columns: TagColumns = TagColumns()) -> list[Sentence]:  # noqa: B008  immutable
-    """Words with their tags.
+    """Return the tagged sentences of files.
 
     >>> len(recur.data.text.read_tagged(["tagged.conll"]))
     60
@@ -77,7 +77,7 @@ def read_tagged(names: Sequence[str], columns: TagColumns = TagColumns()) -> lis
 
 
 def read_words(name: str, columns: TagColumns = TagColumns()) -> Iterator[Sentence]:  # noqa: B008  immutable
-    """Words alone, one sentence after the other: tags may be there or not.
+    """Yield sentences without their tags, which may be present or not.
 
     >>> next(recur.data.text.read_words("tagged.conll")).words
     ('the', 'w0')
@@ -91,7 +91,7 @@ class _Row(NamedTuple):
 
 
 class _ColumnIndices(NamedTuple):
-    """Where in a file's rows words and tags are."""
+    """Indices of words and tags in a file's rows."""
 
     first: _Row
     word: int
@@ -156,7 +156,9 @@ def _sentences(name: str, columns: TagColumns, tagged: bool) -> Iterator[Sentenc
 
 
 def _comment(line: str, inside: bool, places: _ColumnIndices | None) -> bool:
-    """Whether a line with # is none of a word; in columns between tabs, and within a sentence, it may be a word."""
+    """Return True if a line that starts with # is a comment; inside a sentence of tab-separated columns it may be a
+    word.
+    """
     if not line.startswith("#"):
         return False
     return (places is not None and places.conllu) or (not inside and "\t" not in line)

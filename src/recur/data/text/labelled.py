@@ -1,4 +1,7 @@
-"""Files of lines: each line with the place it comes from."""
+"""Text examples from files: lines, labelled texts (TSV or CSV), and pairs of source and target.
+
+Every example carries the file and line it comes from, for error messages.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,27 @@ from recur.utils.files import ends
 
 
 def numbered_lines(name: str) -> Iterator[tuple[str, str]]:
-    """The file and number of every line, and the line without its end. A folder's files come one after the other."""
+    """Yield `file:number` and the text of every line; the files of a folder follow one another."""
     for source in find_sources([name])[0]:
         yield from source_lines(source)
 
 
 def source_lines(source: Source) -> Iterator[tuple[str, str]]:
-    """… of one file."""
+    """Yield `file:number` and the text of every line of one source."""
     pieces = Corpus(source.name, (source,)).pieces()
     for number, line in enumerate(whole_lines(pieces, source.name), start=1):
         yield f"{source.name}:{number}", line
 
 
 MAX_LINE_BYTES = 1 << 26
-"""Bytes of a line at most."""
+"""Largest number of bytes of a line of standard input."""
 
 
 def read_standard_input(blank: bool = False) -> Iterator[list[str]]:
-    """Those that have arrived together, so that nobody waits for a batch to fill; one that is `blank` is refused, if
-    not allowed."""
+    """Yield the lines that have arrived so far, in batches, without waiting for a batch to fill.
+
+    blank   accept blank lines; else raise TextError
+    """
     held, number = b"", 0
     if sys.stdin is None or not ends(sys.stdin.buffer):
         raise TextError("standard input is closed, or a device without an end")
@@ -69,17 +74,17 @@ TEXTS = frozenset(
     ("text", "texts", "sentence", "review", "name", "content", "document", "message", "comment", "title", "word", "x",
      "文本", "句子", "评论", "内容", "文档", "消息", "标题", "姓名", "名字", "词")
 )  # fmt: skip
-"""What columns are called, in any case."""
+"""Usual names of label and text columns, in lower case."""
 
 MAX_INSPECTED_ROWS = 1000
-"""Rows of a file that tell how it is laid out."""
+"""Number of rows from which the layout of a file is inferred."""
 
 MAX_LABEL_LENGTH = 60
-"""Characters of a label at most, where the values have to tell which column they are."""
+"""Largest number of characters of a label, if the layout is inferred from the values."""
 
 
 class LabelledText(NamedTuple):
-    """A text, its label, and where it stands.
+    """Text with its label and its place of origin.
 
     >>> first = recur.data.text.read_labelled(["names.tsv"])[0]
     >>> first.label, first.text
@@ -97,15 +102,15 @@ class LabelledRow(NamedTuple):
 
 
 class LabelledLayout(NamedTuple):
-    """Where label and text stand in a file's rows."""
+    """Columns of label and text in a file's rows."""
 
     label: int = 0
     text: int = 1
     header: tuple[str, ...] = ()
-    """The first row, if it is one of names."""
+    """First row, if it names the columns."""
 
     def note(self, name: str) -> str:
-        """What is worth saying of it; nothing of the plain form."""
+        """Return a note on the layout for the user; empty for the default layout."""
         found = [f"its first line ({', '.join(self.header)}) is a header"] if self.header else []
         if (self.label, self.text) != (0, 1):
             found.append(f"column {self.text + 1} is the text and column {self.label + 1} its label")
@@ -113,7 +118,7 @@ class LabelledLayout(NamedTuple):
 
 
 def read_labelled(names: Sequence[str], classes: Collection[str] = ()) -> list[LabelledText]:
-    """The texts of files; with the `classes` of a model, by which its labels are known too.
+    """Return the labelled texts of files. `classes` of a model help to find the label column.
 
     >>> sorted({line.label for line in recur.data.text.read_labelled(["names.tsv"])})
     ['Greek', 'Irish']
@@ -131,7 +136,7 @@ def read_labelled(names: Sequence[str], classes: Collection[str] = ()) -> list[L
 
 
 def _check_named(rows: Sequence[LabelledRow], layout: LabelledLayout, name: str) -> None:
-    """Which of several columns is the label is not guessed; a text with commas in it has more in some rows only."""
+    """Raise TextError if several columns have no names: which one is the label is not guessed."""
     width = len(rows[0].cells) if rows else 2
     if width > 2 and len(rows) > 1 and not layout.header and all(len(row.cells) == width for row in rows):
         raise TextError(
@@ -141,13 +146,13 @@ def _check_named(rows: Sequence[LabelledRow], layout: LabelledLayout, name: str)
 
 
 def named_columns(header: Sequence[str]) -> tuple[str, str] | None:
-    """The columns of texts and of labels, by their names; x and y may be anything."""
+    """Return the names of the text and label columns, if the header has them; x and y are too ambiguous."""
     text, label = (next((name for name in header if name.lower() in names), "") for names in (TEXTS, LABELS))
     return (text, label) if text and label and (text, label) != ("x", "y") else None
 
 
 def layout_note(names: Sequence[str]) -> str:
-    """What is worth saying of files: headers, and columns in another order."""
+    """Return notes on headers and swapped columns of files."""
     sources = find_sources(names)[0]
     layouts = (find_layout([row.cells for row in islice(_rows(source), MAX_INSPECTED_ROWS)]) for source in sources)
     notes = (layout.note(source.name) for source, layout in zip(sources, layouts, strict=True))
@@ -181,7 +186,7 @@ def _between_commas(source: Source) -> Iterator[LabelledRow]:
 
 
 def find_layout(rows: Sequence[Sequence[str]], classes: Collection[str] = ()) -> LabelledLayout:
-    """From a file's first rows."""
+    """Infer the layout from a file's first rows."""
     first = [cell.strip() for cell in rows[0]] if rows else []
     named = [cell.lower() for cell in first]
     label = next((k for k, cell in enumerate(named) if cell in LABELS), None)
@@ -207,12 +212,12 @@ def _is_swapped(rows: Sequence[Sequence[str]], classes: Collection[str]) -> bool
 
 
 def _repeats(values: Sequence[str]) -> bool:
-    """Whether at most half of them are distinct, and all are short."""
+    """Return True if at most half of the values are distinct and all are short."""
     return 2 * len(set(values)) <= len(values) and max(map(len, values)) <= MAX_LABEL_LENGTH
 
 
 def _labelled(row: LabelledRow, layout: LabelledLayout) -> LabelledText:
-    """With two columns all behind the first tab is the text, tabs among it; with a header, what it names."""
+    """Return the labelled text of a row. Without a header, everything after the first tab is the text."""
     cells = row.cells
     if not layout.header and layout.label == 0:
         label, text = cells[0], "\t".join(cells[1:])
@@ -231,7 +236,7 @@ def _labelled(row: LabelledRow, layout: LabelledLayout) -> LabelledText:
 
 
 class Pair(NamedTuple):
-    """A source, its target, and where they stand.
+    """Source and target with their place of origin.
 
     >>> recur.data.text.read_pairs(["pairs.tsv"])[0].target
     'c b 0 a'
@@ -240,11 +245,13 @@ class Pair(NamedTuple):
     source: str
     target: str
     where: str
-    """The file and line it comes from."""
+    """File and line."""
 
 
 def read_pairs(names: Sequence[str]) -> list[Pair]:
-    """One name, or several that end in .tsv, are tables; two other names are sources and their targets.
+    """Return pairs of source and target.
+
+    One file, or several .tsv files, are tables; two other files are sources and targets, line by line.
 
     >>> len(recur.data.text.read_pairs(["train.de", "train.en"]))      # line by line
     60
@@ -264,7 +271,7 @@ def read_pairs(names: Sequence[str]) -> list[Pair]:
 
 
 def read_lines(name: str) -> Iterator[str]:
-    """The lines of a file, without their ends."""
+    """Yield the lines of a file without line ends."""
     return whole_lines(Corpus.of(name).pieces(), name)
 
 

@@ -1,5 +1,8 @@
-"""What the fields of a table hold: numbers, nothing, or dates: whole numbers, YYYY, YYYY-MM, YYYYQ1 or YYYY-MM-DD, with
-or without a time; a slash may stand for the hyphen, and zeros in front may be missing."""
+"""Recognition of the kind of data in a file: images, signals, trees, tags, series, pairs, labelled or plain text.
+
+Only the first lines or the array headers are read. Dates are integers, YYYY, YYYY-MM, YYYYQ1 or YYYY-MM-DD, with or
+without a time; a slash may replace the hyphen, and leading zeros may be missing.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,16 @@ _DAY = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T](\d{1,2}):(\d{2})(?:
 
 
 class DatePosition(NamedTuple):
-    """Where a date lies on a line."""
+    """Position of a date on the time axis."""
 
     kind: Literal["number", "month", "date"]
-    """How it is written."""
+    """How the date is written."""
     counted: tuple[float, ...]
-    """Its place; of days both in months, even where all are the same day of their month, and in seconds."""
+    """Position; for days both in months (equal steps for the same day of each month) and in seconds."""
 
 
 def parse_position(date: str) -> DatePosition | None:
-    """None for what is no date."""
+    """Return the position of a date; None if the text is not a date."""
     if _WHOLE.fullmatch(date):
         place = float(date)
         return DatePosition("number", (place,)) if abs(place) <= 2**53 else None  # beyond, steps of 1 are none
@@ -57,8 +60,7 @@ def parse_position(date: str) -> DatePosition | None:
 
 
 def parse_time(date: str) -> datetime | None:
-    """Of a day, with or without a time; where it says how far its clock is from Greenwich's, the time there: an hour
-    that comes twice in autumn is told apart."""
+    """Parse a day with an optional time. A UTC offset is applied, so that the repeated hour in autumn is unambiguous."""
     try:
         if plain := _DAY.fullmatch(date):
             year, month, day, hour, minute, second = (int(part or 0) for part in plain.groups())
@@ -70,30 +72,30 @@ def parse_time(date: str) -> datetime | None:
 
 
 IDS = ("unique_id", "series_id", "item_id", "ts_id", "id", "series", "item")
-"""Names that a column of ids usually has, in any case."""
+"""Usual names of an id column, in lower case."""
 
 _NUMBERED = re.compile(r"[A-Za-z_]{0,8}(\d{1,6})")
 
 
 class TableColumns(NamedTuple):
-    """The names of the columns, by what they hold."""
+    """Names of the columns of a table by content."""
 
     header: tuple[str, ...]
     dates: str | None
-    """The first column that holds nothing but dates."""
+    """First column that holds only dates."""
     steps: str | None
-    """Without dates: the first column, if it counts evenly."""
+    """Without dates: the first column, if it counts regularly."""
     numbers: list[str]
-    """The other columns of numbers, some of which may be missing."""
+    """Other numeric columns, possibly with missing values."""
     words: list[str]
-    """All else, but for those that are empty."""
+    """Other columns that are not empty."""
     rows: int
     ids: str | None = None
-    """The column that names the series of each row, where there are several."""
+    """Column that names the series of each row, if there are several series."""
 
 
 def read_columns(lines: Sequence[str]) -> TableColumns | None:
-    """None for what is no table: a header and rows below it, all with as many fields."""
+    """Return the columns of a table with a header and rows of equal length; None for other text."""
     header, *rows = _read_cells(lines) or [[]]
     if not rows or {*map(len, rows)} != {len(header)}:
         return None
@@ -115,8 +117,10 @@ def read_columns(lines: Sequence[str]) -> TableColumns | None:
 
 
 def find_id_column(columns: Mapping[str, Sequence[str]], date: str) -> str | None:
-    """Of the columns by their names, the one that tells several series apart: by its name, if its values repeat, or one
-    of words beside which no date comes twice."""
+    """Return the column that distinguishes series: by its name, if its values repeat.
+
+    Otherwise the first text column with which no date occurs twice.
+    """
     free = {name: fields for name, fields in columns.items() if name != date}
     usual = {name.lower(): name for name in reversed(free)}
     named = (usual[name] for name in IDS if name in usual)
@@ -128,7 +132,7 @@ def find_id_column(columns: Mapping[str, Sequence[str]], date: str) -> str | Non
 
 
 def has_series_per_row(header: Sequence[str], first: Sequence[str]) -> bool:
-    """Whether each row is a series: V1, V2, V3 … or dates above the values, and another id in front of each row."""
+    """Return True if each row is a series: V1, V2, V3 … or dates in the header, and distinct ids in front."""
     if len(header) < 3 or _repeats(first) or any(cell.lower() in MISSING for cell in first):
         return False
     counted = [int(match[1]) for name in header[1:] if (match := _NUMBERED.fullmatch(name))]
@@ -161,17 +165,17 @@ def _kind(fields: Sequence[str]) -> Literal["dates", "numbers", "words", "nothin
 
 
 def _count_evenly(fields: Sequence[str]) -> bool:
-    """1, 2, 3 or 1700, 1701, 1702: three of them at least, for any two are evenly apart."""
+    """Return True for at least three regularly increasing integers, such as 1, 2, 3 or 1700, 1701, 1702."""
     places = [place.counted[0] for field in fields if (place := parse_position(field)) is not None]
     steps = {b - a for a, b in itertools.pairwise(places)}
     return len(places) == len(fields) >= 3 and len(steps) == 1 and min(steps) > 0
 
 
 BYTES, LINES = 1 << 16, 1000
-"""How much of a file is looked at."""
+"""Part of a file that is inspected."""
 
 COUNTED = 1 << 28
-"""Bytes of a file whose lines are counted, to see whether another one has as many."""
+"""Largest size in bytes of files whose lines are counted, to detect parallel files."""
 
 Kind = Literal["images", "signals", "steps", "trees", "tagged", "series", "pairs", "labelled", "text"]
 
@@ -181,18 +185,18 @@ class RecognisedData(NamedTuple):
     sure: bool
     """Whether there is no doubt."""
     why: str
-    """What the file looks like, in words."""
+    """Description of the file for the user."""
     columns: tuple[str, ...] = ()
-    """The names of a series' columns."""
+    """Column names of a series."""
 
 
 class _Head(NamedTuple):
-    """The first lines of a file."""
+    """First lines of a file."""
 
     name: str
     lines: list[str]
     whole: bool
-    """Whether they are all of it."""
+    """Whether these are all lines."""
 
     @property
     def rows(self) -> list[str]:
@@ -200,7 +204,7 @@ class _Head(NamedTuple):
 
 
 def recognise(names: Sequence[str]) -> RecognisedData:
-    """What the files of these names hold, together."""
+    """Return the kind of data that the files hold together."""
     if not names:
         raise TextError("no text given; name a file, a folder, - for standard input, pydoc or stdlib")
     found = [_recognise(str(name)) for name in names]
@@ -277,7 +281,7 @@ def _count_lines(name: str) -> int:
 
 
 def _trees(head: _Head) -> RecognisedData | None:
-    """Every line is one; some have nodes under nodes, or else (two words) in brackets would do."""
+    """Recognise bracketed trees: every line is one, and at least one has nested nodes."""
     rows = head.rows
     if not rows or not all(row.lstrip().startswith("(") for row in rows):
         return None
@@ -289,7 +293,7 @@ def _trees(head: _Head) -> RecognisedData | None:
 
 
 def _tagged(head: _Head) -> RecognisedData | None:
-    """Groups of lines with blank lines between, of as many columns each; the last is of tags, some of which repeat."""
+    """Recognise sentences separated by blank lines, with equal numbers of columns and repeating tags in the last one."""
     sentences = _sentences(head.lines)
     rows = list(itertools.chain.from_iterable(sentences))
     if rows and all(map(is_conllu, rows)):
@@ -308,7 +312,7 @@ def _tagged(head: _Head) -> RecognisedData | None:
 
 
 def _sentences(lines: list[str]) -> list[list[list[str]]]:
-    """The columns of every line, in groups that blank lines part; comments are left out."""
+    """Return the columns of every line, grouped by blank lines, without comments."""
     found: list[list[list[str]]] = [[]]
     for line in lines:
         if not line.strip():
@@ -319,7 +323,7 @@ def _sentences(lines: list[str]) -> list[list[list[str]]]:
 
 
 def has_columns(name: str) -> bool:
-    """Whether words stand below each other in a file, with or without their tags; else each line is a sentence."""
+    """Return True if a file has one word per line, with or without tags; else each line is a sentence."""
     head = _head(name)
     sentences = _sentences(head.lines)
     rows = list(itertools.chain.from_iterable(sentences))
@@ -361,7 +365,7 @@ def _between_tabs(head: _Head) -> RecognisedData | None:
 
 
 def _repeat(values: Sequence[str], distinct: float = 0.5) -> bool:
-    """Whether at most this share of them is distinct, and all are short."""
+    """Return True if at most this fraction of the values is distinct and all are short."""
     return len(set(values)) <= distinct * len(values) and max(map(len, values)) <= 60
 
 
@@ -401,7 +405,7 @@ _OTHER_DATE = re.compile(r"(^|,)\s*\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\s*(,|$)")
 
 
 def _series_in_rows(head: _Head) -> RecognisedData | None:
-    """A series a row: ids in front, and numbers of which the last may be missing."""
+    """Recognise one series per row: ids in front, then numbers, of which the last may be missing."""
     header, *rows = _read_cells(head.lines) or [[]]
     if not rows and not head.whole:  # a header longer than what is looked at
         return (

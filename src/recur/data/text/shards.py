@@ -1,4 +1,4 @@
-"""Ids of many shards as one long array, of which only what is asked for is read, and what comes next is read ahead."""
+"""Shards of large texts: splitting, scanning and caching; and their ids as one long array that is read on demand."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from recur.errors import TextError
 from recur.utils.files import cache_folder, read_bounded, write_atomically
 
 READ_AHEAD_BYTES = 1 << 20
-"""Bytes of a shard that the system is asked for before they are needed."""
+"""Bytes of a shard that the system is asked to read ahead."""
 
 
 class Shards:
-    """Memory maps one behind the other; slices of it are arrays, and `[::-1]` is the same from the end."""
+    """Concatenation of memory-mapped arrays. Slices are arrays; `[::-1]` is the reversed view."""
 
     def __init__(self, parts: Iterable[Ids], backward: bool = False) -> None:
         self.parts = [part for part in parts if len(part)]
@@ -70,7 +70,7 @@ class Shards:
         return np.concatenate(found) if found else np.empty(0, self.dtype)
 
     def _read_ahead(self, k: int, at: int) -> None:
-        """Once for every such part of a shard, whichever lane comes to it; the system then reads while we compute."""
+        """Ask the system to read the next block of a shard, once per block; it reads while the network computes."""
         part = self.parts[k]
         step = READ_AHEAD_BYTES // part.dtype.itemsize
         block = at // step + (-1 if self.backward else 1)
@@ -84,35 +84,35 @@ class Shards:
 
 
 LARGE_TEXT_BYTES = 1 << 27
-"""Bytes of a text from which on it is cut."""
+"""Size in bytes above which a text is split into shards."""
 
 SHARD_BYTES = 1 << 25
-"""Bytes of a shard, about."""
+"""Approximate size of a shard in bytes."""
 
 MAX_DISTINCT_TOKENS = 20_000_000
-"""Different tokens, of which those seen once are forgotten when there are more: no vocabulary has as many."""
+"""Limit on distinct tokens while counting; beyond it, tokens seen once are dropped."""
 
 
 class ShardInfo(NamedTuple):
-    """Of a shard."""
+    """Information on one shard."""
 
     characters: int
     open_end: bool
-    """Its last line has no end."""
+    """Whether its last line has no line end."""
     digest: str
     changed: tuple[int, int, int]
-    """Byte-order marks, line ends and compositions that reading changes."""
+    """Numbers of byte-order marks, line ends and compositions that reading changes."""
 
 
 def is_large(sources: Sequence[Source]) -> bool:
-    """Whether these are cut: files, of more bytes than are read at once."""
+    """Return True if the sources are files of more than LARGE_TEXT_BYTES bytes together."""
     return (
         all(_is_file(source) for source in sources) and sum(os.path.getsize(s.name) for s in sources) > LARGE_TEXT_BYTES
     )
 
 
 def split_sources(sources: Sequence[Source]) -> list[Source]:
-    """Files, and ranges of long ones."""
+    """Return files, and ranges of large files."""
     found: list[Source] = []
     for source in sources:
         size = os.path.getsize(source.name)
@@ -125,7 +125,7 @@ def split_sources(sources: Sequence[Source]) -> list[Source]:
 
 
 def _line_ends(name: str, size: int) -> Iterator[int]:
-    """Where lines end, one after every so many bytes."""
+    """Yield offsets of line ends about SHARD_BYTES apart."""
     with open(name, "rb") as file:
         at = SHARD_BYTES
         while at < size:
@@ -147,7 +147,7 @@ def _is_file(source: Source) -> bool:
 
 
 def scan_shard(source: Source) -> ShardInfo:
-    """Read a shard once."""
+    """Read a shard once and return its information."""
     from recur.data.text.corpus import Corpus
 
     whole, sha, last = Corpus(source.name, (source,)), hashlib.sha256(), "\n"
@@ -163,7 +163,7 @@ def scan_shard(source: Source) -> ShardInfo:
 
 
 def scan_shards(shards: Sequence[Source]) -> list[ShardInfo]:
-    """All of them, from the cache where they were looked at before."""
+    """Return the information on all shards, from the cache if they were scanned before."""
     stamps = {name: os.stat(name) for name in {shard.name for shard in shards}}
     lines = []
     for shard in shards:
@@ -200,8 +200,10 @@ def _keep(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """One process makes a file of the cache, and others that want it wait for it; where a file system has no locks,
-    each makes it."""
+    """Hold a lock while a file of the cache is made, so that other processes wait for it.
+
+    On a file system without locks every process makes the file.
+    """
     try:
         import fcntl
     except ImportError:  # pragma: no cover  Windows
@@ -220,7 +222,7 @@ def locked_file(path: Path) -> Iterator[None]:
 
 
 def merge_counts(counts: Iterator[Counter[str]]) -> Counter[str]:
-    """The counts of all shards, in bounded memory."""
+    """Sum the counts of all shards in bounded memory."""
     total: Counter[str] = Counter()
     for one in counts:
         total.update(one)
