@@ -156,12 +156,12 @@ def test_tables(tmp_path: Path) -> None:
         written("table", ({"a": [1, 2], "w": ["x,y", "a\nb"]}, [3, 4]), tmp_path) == 'a,w,target\n1,"x,y",3\n2,a b,4\n'
     )
     assert written("table", [{"a": 1}, {"a": 2, "b": "x"}], tmp_path) == "a,b\n1,\n2,x\n"
-    with pytest.raises(TextError, match="of one length, got a: 1, b: 2"):
+    with pytest.raises(TextError, match="must have equal length, got a: 1, b: 2"):
         written("table", {"a": [1], "b": [1, 2]}, tmp_path)
     for nothing in (5, "text", None, b"x"):
         with pytest.raises(TextError, match="a table is a frame"):
             columns_of(nothing)
-    with pytest.raises(TextError, match="two columns of the frame have one name: a, a"):
+    with pytest.raises(TextError, match="two columns of the frame have the same name: a, a"):
         columns_of(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     stamp = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
     assert list(csv_lines({"t": [stamp, pd.NaT, np.datetime64("2020-01-02")]})) == [

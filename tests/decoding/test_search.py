@@ -101,7 +101,7 @@ def test_coverage_of_several_is_that_of_their_mean_attention() -> None:
 
 
 def test_coverage_needs_attention() -> None:
-    with pytest.raises(OptionError, match="coverage is what attention looked at"):
+    with pytest.raises(OptionError, match="coverage needs attention"):
         beam_search(Endless(), 3, coverage=0.5)
 
 

@@ -187,7 +187,7 @@ def test_several_as_one_are_the_geometric_mean_of_what_they_say(crf: bool) -> No
 
 
 def test_what_does_not_serve_as_one() -> None:
-    with pytest.raises(OptionError, match="with a CRF and taggers without one do not serve as one"):
+    with pytest.raises(OptionError, match="an ensemble needs taggers that all have a CRF"):
         TaggerEnsemble([tagger(crf=True), tagger(crf=False)])
     fed = OutputTagger(K, CLASSES, WordTaggerOptions(hidden=4, embedding=4, direction="forward"))
     with pytest.raises(OptionError, match="whose steps read tags"):

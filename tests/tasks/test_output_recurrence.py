@@ -70,7 +70,7 @@ def test_a_feed_forward_layer_is_its_equation_and_carries_nothing() -> None:
     assert (state, trace.backend) == ((), "all at once")
     close(net.step(x[:, 1])[0], expected[:, 1])
     for kind in (FeedForward(2, 2), OutputRecurrent(2, 2, 2)):
-        with pytest.raises(OptionError, match="there is no transition to deepen"):
+        with pytest.raises(OptionError, match="depth.transition needs a recurrence"):
             type(kind)(*[2] * (2 if isinstance(kind, FeedForward) else 3), depth=Depth(transition=1))
     with pytest.raises(recur.errors.ShapeError, match="x must be"):
         net(x[0])

@@ -367,7 +367,7 @@ def _fit(series: Sequence[Floats], k: int, lags: int, shortest: int) -> Floats:
             products += design.T @ design / len(at) ** 0.5
             targets += design.T @ y / len(at) ** 0.5
     if not products[0, 0]:
-        raise OptionError(f"no series has a window of {shortest} values that are not all the same, and {k} behind it")
+        raise OptionError(f"no series has a window of {shortest} values that are not all equal, followed by {k} values")
     ridge = RIDGE * np.trace(products[1:, 1:]) / lags
     weights = np.zeros((1 + lags, k))  # the last value less itself is nothing, and has no weight
     weights[:-1] = np.linalg.solve(products[:-1, :-1] + ridge * np.eye(lags), targets[:-1])

@@ -45,7 +45,7 @@ def delimiter_error(header: str, name: str) -> str | None:
     for mark, called in ((";", "semicolons"), ("\t", "tabs")):
         if mark in header and "," not in header:
             written = "tr ',;' '.,'" if mark == ";" else "tr '\\t' ','"
-            return f"{name}: {called} between its columns, where commas are read; {written} < {shown(name)} > new.csv"
+            return f"{name}: {called} between its columns, expected commas; {written} < {shown(name)} > new.csv"
     return None
 
 
@@ -80,7 +80,7 @@ def read_table(lines: Iterable[str], name: str, ragged: bool = False) -> tuple[l
         elif not any(cells):
             empty = empty or line
         elif empty:
-            raise TextError(f"{name}:{empty}: an empty row in the middle of the series")
+            raise TextError(f"{name}:{empty}: empty row in the middle of the series")
         elif len(cells) > len(header) or (len(cells) < len(header) and not ragged):
             raise TextError(f"{name}:{line}: {len(cells)} columns, where the header has {len(header)}")
         else:
@@ -124,7 +124,7 @@ def _parse_cell(where: str, cell: str) -> float:
     if not np.isfinite(value):
         raise TextError(f"{where} is {shown(cell)}, which is not finite")
     if abs(value) > LARGEST:
-        raise TextError(f"{where} is {shown(cell)}, beyond {LARGEST:g}, what can be scaled")
+        raise TextError(f"{where} is {shown(cell)}, larger than {LARGEST:g}, the largest value that can be scaled")
     return value
 
 

@@ -61,7 +61,7 @@ def columns_of(given: object) -> ColumnDict:
     elif is_frame(given):
         names = list(given.columns)  # type: ignore[attr-defined]
         if len({str(name) for name in names}) < len(names):
-            raise TextError(f"two columns of the frame have one name: {', '.join(map(str, names))}")
+            raise TextError(f"two columns of the frame have the same name: {', '.join(map(str, names))}")
         found = _dates(given) | {str(name): column_values(given[name]) for name in names}  # type: ignore[index]
     elif is_series(given):
         name = getattr(given, "name", None)
@@ -74,7 +74,7 @@ def columns_of(given: object) -> ColumnDict:
         raise TextError(f"a table is a frame, an array or columns by name, got {type(given).__name__} {shown(given)}")
     if not found or len({len(column) for column in found.values()}) > 1:
         sizes = ", ".join(f"{name}: {len(column)}" for name, column in found.items())
-        raise TextError(f"the columns of a table are of one length, got {sizes or 'none'}")
+        raise TextError(f"the columns of a table must have equal length, got {sizes or 'none'}")
     return found
 
 
@@ -193,7 +193,9 @@ def _two(kind: str, given: Any, columns: Mapping[str, str]) -> tuple[list[Any], 
                 raise TextError(f"row {k + 1}: {names[0]} and {names[1]} are expected, got {shown(row)}")
         inputs, answers = [row[0] for row in rows], [row[1] for row in rows]
     if len(inputs) != len(answers):
-        raise TextError(f"{len(inputs)} of {names[0]} and {len(answers)} of {names[1]}: one belongs to the other")
+        raise TextError(
+            f"expected one {names[1]} per {names[0]}, got {len(inputs)} of {names[0]} and {len(answers)} of {names[1]}"
+        )
     return inputs, answers
 
 
@@ -278,7 +280,7 @@ def _write_images(path: Path, given: Any) -> None:
             "images are an array (N, R, C) or (N, R, C, 3) of numbers; those of several sizes go into files"
         )
     if len(images) != len(labels):
-        raise TextError(f"{len(images)} images and {len(labels)} labels: one belongs to the other")
+        raise TextError(f"expected one label per image, got {len(images)} images and {len(labels)} labels")
     _write_npz(path, x=images, y=labels.astype(str) if labels.dtype.kind == "O" else labels)
 
 
@@ -295,7 +297,7 @@ def _write_signals(path: Path, kind: str, signals: list[np.ndarray[Any, Any]], a
     """Write all steps concatenated, with one label per sequence or concatenated label sequences."""
     shapes = {one.shape[1:] for one in signals}
     if len(shapes) > 1:
-        raise TextError(f"sequences are (T, D) with one D for all, got {', '.join(map(str, sorted(shapes)))}")
+        raise TextError(f"all sequences must be (T, D) with the same D, got {', '.join(map(str, sorted(shapes)))}")
     arrays: dict[str, Any] = {"x": np.concatenate(signals), "lengths": np.array([len(one) for one in signals])}
     if kind == "labelled":
         arrays["y"] = np.array([format_cell(one) for one in answers])

@@ -192,7 +192,9 @@ def as_pixels(array: np.ndarray[Any, Any], where: str) -> Pixels:
     """Return (R, C) or (R, C, D) as (R, C, D)."""
     found = array[..., None] if array.ndim == 2 else array
     if found.ndim != 3 or 0 in found.shape or found.shape[2] not in (1, 3) or found.dtype.kind not in "uifb":
-        raise TextError(f"{where} is no image: (rows, columns) or (rows, columns, 3) of numbers, got {array.shape}")
+        raise TextError(
+            f"{where} is not an image: expected numbers (rows, columns) or (rows, columns, 3), got {array.shape}"
+        )
     check_values(found, where)
     return found
 
@@ -350,7 +352,7 @@ def same_channels(images: Sequence[Image], channels: int) -> list[Image]:
     for image in images:
         own = image.pixels.shape[2]
         if own > channels:
-            raise TextError(f"{image.where} has colours, and this model learned from grey images")
+            raise TextError(f"{image.where} has colours, and this model was trained on grey images")
         pixels: Any = image.pixels if own == channels else image.pixels.repeat(channels, axis=2)
         found.append(image._replace(pixels=pixels))
     return found

@@ -78,7 +78,7 @@ def read_signal(path: Path | str) -> SignalSteps:
             return SignalSteps(as_values(np.lib.format.read_array(stream, allow_pickle=False), str(path)), None)
         if path.suffix.lower() == ".csv":
             return parse_steps(content.decode("utf-8-sig"), str(path))
-    raise TextError(f"{path} is no sequence of numbers: a file of one ends in {' or '.join(SIGNAL_SUFFIXES)}")
+    raise TextError(f"{path} is not a sequence of numbers: expected a file that ends in {' or '.join(SIGNAL_SUFFIXES)}")
 
 
 def as_values(array: np.ndarray[Any, Any], where: str) -> Values:
@@ -87,7 +87,9 @@ def as_values(array: np.ndarray[Any, Any], where: str) -> Values:
         raise TextError(f"{where} holds {array.dtype}, and a sequence is made of numbers")
     found = array[:, None] if array.ndim == 1 else array
     if found.ndim != 2 or 0 in found.shape or found.shape[1] > MOST_FEATURES:
-        raise TextError(f"{where} is no sequence of numbers: (steps, features) or (steps,), got {array.shape}")
+        raise TextError(
+            f"{where} is not a sequence of numbers: expected (steps, features) or (steps,), got {array.shape}"
+        )
     if found.dtype.kind == "f" and not (np.abs(found) < MAX_ABSOLUTE_VALUE).all():
         raise TextError(f"{where} has values that are not finite, or beyond {MAX_ABSOLUTE_VALUE:g}")
     return np.ascontiguousarray(found, np.float32)
@@ -187,7 +189,7 @@ def find_signal_arrays(name: str) -> SignalArrays:
         if len(shapes[array][0]) != 1 or shapes[array][1] not in "ui":
             raise TextError(f"{path}: {array} must be whole numbers (N,), got {shapes[array][0]}")
     if lengths is None and len(shape) == 1:
-        raise TextError(f"{path}: {x} is {shape}: steps behind each other need an array lengths (N,)")
+        raise TextError(f"{path}: {x} is {shape}: concatenated steps need an array `lengths` (N,)")
     count = shape[0] if lengths is None else shapes[lengths][0][0]
     if 0 in shape or not count or (len(shape) == 3 and shape[2] > MOST_FEATURES):
         raise TextError(f"{path}: {x} is {shape} with {count} lengths: no sequence of numbers")

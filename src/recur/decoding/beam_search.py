@@ -75,7 +75,7 @@ class DecoderEnsemble(Generic[DecoderStateT]):
         self.rows, self.K, self.device = first.rows, first.K, first.device
         self.longest = min(writer.longest for writer in writers)
         if len({(writer.K, writer.lengths() is None) for writer in writers}) > 1:
-            raise OptionError("models that write as one need the same vocabulary and the same way of stopping")
+            raise OptionError("an ensemble needs models with the same vocabulary and the same way of stopping")
 
     def lengths(self) -> Tensor | None:
         tables = [table for writer in self.writers if (table := writer.lengths()) is not None]
@@ -251,7 +251,7 @@ def _coverage_penalty(writer: StepDecoder[DecoderStateT], carried: DecoderStateT
     """Return Σ_s log min(Σ_t a_ts, 1), shape (B · k,); 0 if the whole source was attended to."""
     attended = writer.attended(carried)
     if attended is None:
-        raise OptionError("coverage is what attention looked at, and there is none")
+        raise OptionError("coverage needs attention, and this model has none")
     return attended.double().clamp(torch.finfo(attended.dtype).tiny, 1.0).log().sum(1)
 
 

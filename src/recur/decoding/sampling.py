@@ -100,7 +100,7 @@ def encode_prompt(vocab: Vocab, prompt: str) -> list[int]:
     unknown = vocab.unknown_tokens(prompt)
     if unknown and vocab.tokenizer.kind != "subword":
         named = ", ".join(repr(token) for token in list(unknown)[:5])
-        raise TextError(f"the prompt has what the model never saw: {named}")
+        raise TextError(f"the prompt has tokens that are not in the vocabulary: {named}")
     return [int(k) for k in vocab.encode(prompt)]
 
 

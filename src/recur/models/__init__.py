@@ -1,4 +1,5 @@
-"""Networks for tasks: layers with an input and an output head. Their options are in options.py, which needs no torch."""
+"""Networks for tasks: layers with an input and an output head. Their options are in options.py, which needs no
+torch."""
 
 from __future__ import annotations
 

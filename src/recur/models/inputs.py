@@ -80,7 +80,8 @@ def draw_embedding(K: int, width: int, init: str) -> Tensor:
 
 
 class SignalInput(nn.Module):
-    """Standardisation of steps (B, T, D), and projection to width if it is not 0. Mean and deviation are saved buffers."""
+    """Standardisation of steps (B, T, D), and projection to width if it is not 0. Mean and deviation are saved
+    buffers."""
 
     mean: Tensor
     deviation: Tensor

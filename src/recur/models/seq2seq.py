@@ -50,7 +50,7 @@ class Seq2Seq(nn.Module):
         super().__init__()
         o = self.options = options
         if o.copy and copies is None:
-            raise OptionError("what is copied needs the target's symbol for each of the source: copies")
+            raise OptionError("copying needs `copies`: the target symbol of every source symbol")
         self.embedding = TokenEmbedding(K_in, o.embedding, o.embedding_init, drop=o.dropout_input)
         layers = decoder_network_options(o, o.encoder_layers, o.dropout_hidden)
         self.clock = o.clock

@@ -313,10 +313,10 @@ class TaggerEnsemble(TagScorer):
     def __init__(self, members: Sequence[WordTagger | OutputTagger]) -> None:
         super().__init__()
         if any(isinstance(member, OutputTagger) for member in members):
-            raise OptionError("taggers whose steps read tags (--recurrence output) do not serve as one")
+            raise OptionError("taggers with --recurrence output cannot form an ensemble")
         fields = [member.tags for member in members if isinstance(member.tags, CRF)]
         if len(fields) not in (0, len(members)):
-            raise OptionError("taggers with a CRF and taggers without one do not serve as one")
+            raise OptionError("an ensemble needs taggers that all have a CRF, or all have none")
         self.members, self.class_weights = nn.ModuleList(members), None
         self.tags = copy.deepcopy(fields[0]) if fields else IndependentTags()
         if isinstance(self.tags, CRF):

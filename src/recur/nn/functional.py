@@ -151,7 +151,7 @@ def make_between_mlps(
     if not depth:
         return None
     if len(widths) == 1:
-        raise OptionError("depth of between acts between layers, and there is one layer")
+        raise OptionError("depth.between needs at least two layers, got one")
     mlps = (make_mlp(width, width, depth, device, dtype) for width in widths[:-1])
     return nn.ModuleList(mlp for mlp in mlps if mlp is not None)
 

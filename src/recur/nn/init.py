@@ -101,12 +101,12 @@ def check_init(cell: Cell, init: Init, bias: bool) -> None:
     """Raise OptionError if an option of `init` does not apply to the cell."""
     who = type(cell).__name__
     if init.forget_bias is not None and cell.forget_gate is None:
-        raise OptionError(f"{who} has no forget gate, so forget_bias has nowhere to go")
+        raise OptionError(f"{who} has no forget gate, so forget_bias has no effect")
     if init.chrono is not None and cell.forget_gate is None and cell.input_gate is None:
-        raise OptionError(f"{who} has neither a forget nor an input gate, so chrono has nowhere to go")
+        raise OptionError(f"{who} has neither a forget nor an input gate, so chrono has no effect")
     for name in ("forget_bias", "chrono"):
         if getattr(init, name) is not None and not bias:
-            raise OptionError(f"{who} is made without biases, so {name} has nowhere to go")
+            raise OptionError(f"{who} is made without biases, so {name} has no effect")
 
 
 Fill = Callable[[Tensor], object]

@@ -177,7 +177,7 @@ class Init:
 
 def check_chrono(chrono: int | None, forget_bias: float | None) -> None:
     if chrono is not None and check_integer("chrono", chrono, 3) and forget_bias is not None:
-        raise OptionError(f"chrono draws the biases of forget gates: leave forget_bias {forget_bias:g} away")
+        raise OptionError(f"chrono draws the biases of forget gates: do not set forget_bias, got {forget_bias:g}")
 
 
 def parse_scheme(scheme: str) -> tuple[str, float]:

@@ -71,7 +71,7 @@ class OutputRecurrent(nn.Module):
         """
         super().__init__()
         if depth.transition:
-            raise OptionError("no hidden state is read by the next: there is no transition to deepen")
+            raise OptionError("depth.transition needs a recurrence between hidden states; output recurrence has none")
         if feed not in FEEDBACK_FUNCTIONS:
             raise OptionError(unknown("feed", feed, FEEDBACK_FUNCTIONS))
         if activation not in ACTIVATIONS:
@@ -142,7 +142,7 @@ class FeedForward(nn.Module):
     def __init__(self, input_size: int, hidden_size: int, *, depth: Depth = Depth()) -> None:  # noqa: B008  # frozen
         super().__init__()
         if depth.transition:
-            raise OptionError("no hidden state is read by the next: there is no transition to deepen")
+            raise OptionError("depth.transition needs a recurrence between hidden states; output recurrence has none")
         self.input_size, self.hidden_size = (
             check_integer("input_size", input_size, 1),
             check_integer("hidden_size", hidden_size, 1),

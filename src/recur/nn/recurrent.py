@@ -173,7 +173,7 @@ class Recurrent(nn.Module):
             if units % self.cell.heads:
                 raise OptionError(f"hidden_size {units} cannot be divided into {self.cell.heads} heads")
         if self.top and connections.residual and self.layers > 1:
-            raise OptionError("residual connections add layers of one width: leave top away")
+            raise OptionError("residual connections need layers of equal width; do not set top")
         if depth.transition:
             self.cell = DeepTransition(self.cell, depth.transition)
         check_init(self.cell, self.init, bias)
@@ -338,7 +338,8 @@ class Recurrent(nn.Module):
         return one_step(self, x, state)
 
     def stream(self, rows: int = 1, state: LayerStates | None = None, products: str | None = None) -> Stream:
-        """Return a `Stream` of `rows` sequences that keeps its state; `products` overrides the matmul dtype, see scan."""
+        """Return a `Stream` of `rows` sequences that keeps its state; `products` overrides the matmul dtype, see
+        scan."""
         check_forward(self)
         return Stream(self, rows, state, products)
 

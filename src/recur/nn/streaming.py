@@ -85,7 +85,8 @@ def get_native_stack(net: Recurrent, x: Tensor, products: str = "") -> NativeSta
 
 
 def get_packed_weights(net: Recurrent, x: Tensor, products: str, latest: PackedWeights | None = None) -> PackedWeights:
-    """Return packed weights; pack again if a weight or an option changed. `latest` is an earlier result to check first."""
+    """Return packed weights; pack again if a weight or an option changed. `latest` is an earlier result to check
+    first."""
     stamp = None if compiled.transformed() else _stamp(net, x)
     if stamp is None:
         return _pack(net, x, products, stamp)
@@ -252,9 +253,9 @@ class Stream:
         if x.shape != shape:
             raise ShapeError(f"this stream reads {tuple(shape)}, got {tuple(x.shape)}")
         if x.dtype != dtype:
-            raise DtypeError(f"this stream was begun in {dtype}, got x of {x.dtype}; begin another one")
+            raise DtypeError(f"this stream has dtype {dtype}, got x of {x.dtype}; start a new stream")
         if x.device != device:
-            raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
+            raise DeviceError(f"this stream is on {device}, got x on {x.device}; start a new stream")
         self._packed = get_packed_weights(self.net, x, self._products, self._packed)
         stack = self._packed.stack
         if self._packed.on_gpu is not None and self.rows:

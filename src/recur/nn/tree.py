@@ -74,7 +74,7 @@ class Forest:
     @staticmethod
     def of(shapes: Sequence[TreeShape], device: Device = None) -> Forest:
         if not shapes:
-            raise ShapeError("a forest has at least one tree, got none")
+            raise ShapeError("a forest needs at least one tree, got none")
         children, roots = _join(shapes)
         leaf_number = {k: n for n, k in enumerate(k for k, below in enumerate(children) if not below)}
         levels, leaf_order, computed = [], [], []  # all three from the deepest level up, as states are computed
@@ -123,7 +123,9 @@ def _check_shape(shape: TreeShape, b: int) -> None:
     """Raise ShapeError unless every node but the last is the child of exactly one later node."""
     found = sorted(child for k, below in enumerate(shape) for child in below if 0 <= child < k)
     if not shape or found != list(range(len(shape) - 1)) or sum(map(len, shape)) != len(found):
-        raise ShapeError(f"tree {b} is not one: children come before their parent, each has one, and the root is last")
+        raise ShapeError(
+            f"tree {b} is not a tree: every node but the root, which is last, needs exactly one parent after it"
+        )
 
 
 class Recursive(nn.Module):

@@ -138,7 +138,7 @@ def column_of(X: Any) -> list[Any]:
 
 def check_lengths(inputs: Sequence[Any], answers: Sequence[Any]) -> None:
     if len(inputs) != len(answers):
-        raise TextError(f"{len(inputs)} inputs and {len(answers)} answers: one belongs to the other")
+        raise TextError(f"expected as many targets as inputs, got {len(inputs)} inputs and {len(answers)} targets")
 
 
 class RecurClassifier(ClassifierMixin, Estimator):
@@ -161,9 +161,9 @@ class RecurClassifier(ClassifierMixin, Estimator):
         self.classes_ = np.unique(np.asarray(labels))
         by_name = {single_line(format_cell(label)).strip(): k for k, label in enumerate(self.classes_.tolist())}
         if len(by_name) < len(self.classes_):
-            raise TextError("two classes are written alike; give them names that differ")
+            raise TextError("two classes have the same text; give them different names")
         if len(self.classes_) < 2:
-            raise TextError(f"two classes are needed at least, and all examples are of {names[0]!r}: 1 class")
+            raise TextError(f"at least two classes are needed, and all examples are of {names[0]!r}: 1 class")
         options = self._options()
         held = _held_out(len(texts), self.validation_fraction, options.get("seed", 0), names)
         self.model_ = fit_model(task=self.task, **_parts(texts, names, held), **options)

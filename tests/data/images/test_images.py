@@ -97,7 +97,7 @@ def test_grey_and_colour_together(tmp_path: Path) -> None:
     grey, _ = same_channels(images, 3)
     assert grey.pixels.shape == (5, 7, 3)
     assert (grey.pixels == GREY[..., None]).all()
-    with pytest.raises(TextError, match="b.png has colours, and this model learned from grey images"):
+    with pytest.raises(TextError, match="b.png has colours, and this model was trained on grey images"):
         same_channels(images, 1)
 
 

@@ -104,7 +104,7 @@ def test_quantiles_stay_in_order_and_gaps_are_left_out() -> None:
     assert np.isfinite(few.offsets).all()
     with pytest.raises(OptionError, match="there are none"):
         PredictionIntervals.fit(np.full((2, 1, 1), np.nan), np.zeros((2, 1, 1, 3)), QUANTILES)
-    with pytest.raises(OptionError, match="bands need values"):
+    with pytest.raises(OptionError, match="prediction intervals need values"):
         PredictionIntervals.fit(target, forecast, QUANTILES)
 
 

@@ -148,7 +148,7 @@ def test_a_table_of_very_many_columns(tmp_path: Path) -> None:
         (["t,y", "1,1e101", "2,2"], "beyond 1e\\+100"),
         (["t,y", '1,"2', "3"], "a.csv:3 is not a CSV"),
         (["t,y", "1," + "2" * 200_000], "a.csv:2 is not a CSV: field larger"),
-        (["t,y", "1,2", "", "2,3"], "a.csv:3: an empty row in the middle"),
+        (["t,y", "1,2", "", "2,3"], "a.csv:3: empty row in the middle"),
     ],
 )
 def test_tables_that_are_none(lines: list[str], says: str) -> None:
@@ -183,11 +183,11 @@ def test_trees_up_to_the_limit_of_depth() -> None:
         ("\\data\\\nngram 1=1\nngram 2=1\n\\1-grams:\n-1\ta\n\\2-grams:\n-1\ta a a a\n\\end\\\n", "has 2 tokens"),
         (
             "recur: tokens are escaped\n\\data\\\nngram 1=1\n\\1-grams:\n-1\t\\ud800\n\\end\\\n",
-            "escaped as what is no character",
+            "has an escape that is not a character",
         ),
         (
             "recur: tokens are escaped\n\\data\\\nngram 1=1\n\\1-grams:\n-1\t\\U99999999\n\\end\\\n",
-            "escaped as what is no character",
+            "has an escape that is not a character",
         ),
     ],
 )
@@ -219,8 +219,8 @@ SOUND = {"tokenizer": {"kind": "char"}, "tokens": ["<unk>", "<pad>", "<bos>", "<
         ({"tokenizer": {"kind": "word", "lower": "yes"}}, "true or false"),
         ({"tokenizer": {"kind": "word", "upper": True}}, "unexpected keyword"),
         ({"tokenizer": {"kind": ["char"]}}, "unknown token"),
-        ({"tokenizer": {"kind": "subword", "model": "AAAA"}}, "model of sentencepiece is damaged"),
-        ({"tokenizer": {"kind": "subword", "model": ""}}, "model of sentencepiece is damaged"),
+        ({"tokenizer": {"kind": "subword", "model": "AAAA"}}, "sentencepiece model is damaged"),
+        ({"tokenizer": {"kind": "subword", "model": ""}}, "sentencepiece model is damaged"),
     ],
 )
 def test_vocabularies_that_are_none(changed: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -264,9 +264,9 @@ def test_standard_input_that_is_closed_or_has_no_end(monkeypatch: pytest.MonkeyP
     with open("/dev/zero") as zero:
         for stdin in (None, zero):
             monkeypatch.setattr("sys.stdin", stdin)
-            with pytest.raises(TextError, match="standard input is closed, or a device without an end"):
+            with pytest.raises(TextError, match="standard input is closed or endless"):
                 Corpus.of("-")
-            with pytest.raises(TextError, match="standard input is closed, or a device without an end"):
+            with pytest.raises(TextError, match="standard input is closed or endless"):
                 list(read_standard_input())
 
 

@@ -156,7 +156,7 @@ def test_counts_of_many_shards_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_worker_that_dies_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TextError, match="a process that read a part of the text was ended"):
+    with pytest.raises(TextError, match="a worker process that read a part of the text was killed"):
         list(workers.map_in_processes(exit, [1, 2], 2))
 
 

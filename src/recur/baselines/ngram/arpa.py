@@ -1,4 +1,5 @@
-"""Reading and writing of ARPA files: <s> and </s> stand for <bos> and <eos>, and white space is escaped as in Python."""
+"""Reading and writing of ARPA files: <s> and </s> stand for <bos> and <eos>, and white space is escaped as in
+Python."""
 
 from __future__ import annotations
 
@@ -182,9 +183,9 @@ def _vocab(written: list[str], escaped: bool, name: str, tokenizer: Tokenizer) -
         singles = [special(token) or (unescape(token) if escaped else token) for token in written]
         "".join(singles).encode()
     except UnicodeError:
-        raise TextError(f"{name}: a token of \\1-grams: is escaped as what is no character") from None
+        raise TextError(f"{name}: a token of \\1-grams: has an escape that is not a character") from None
     if len(set(singles)) != len(singles):
-        raise TextError(f"{name}: a token stands twice in \\1-grams:")
+        raise TextError(f"{name}: a token is repeated in \\1-grams:")
     others = [token for token in singles if token not in SPECIALS]
     vocab = Vocab((*SPECIALS, *others), (1,) * (len(others) + 4), tokenizer)
     return vocab, {token: vocab.ids[single] for token, single in zip(written, singles, strict=True)}
@@ -199,7 +200,7 @@ def _tokens(table: _Table, ids: dict[str, int], name: str) -> Ids:
     try:
         return np.array([[ids[t] for t in gram] for gram in grams], np.int64).reshape(-1, k)
     except KeyError as error:
-        raise TextError(f"{name}: {shown(error.args[0])} stands in \\{k}-grams but not in \\1-grams") from None
+        raise TextError(f"{name}: {shown(error.args[0])} is in \\{k}-grams but not in \\1-grams") from None
 
 
 def _header(lines: Iterator[str], name: str) -> tuple[list[int], list[str]]:
@@ -288,5 +289,5 @@ def _level(tokens: Ids, table: _Table, below: list[ProbabilityLevel], K: int, na
             raise TextError(f"{name}: a context of \\{k}-grams: is missing from \\{at + 1}-grams:")
     order = np.argsort(keys, kind="stable")
     if len(keys) and (np.diff(keys[order]) == 0).any():
-        raise TextError(f"{name}: an n-gram stands twice in \\{k}-grams:")
+        raise TextError(f"{name}: an n-gram is repeated in \\{k}-grams:")
     return ProbabilityLevel(keys[order], table.logp[order], table.backoff[order])

@@ -172,7 +172,9 @@ class NGram:
         if seed < 0:
             raise OptionError(f"seed must not be negative, got {seed}")
         if unknown := self.vocab.unknown_tokens(prompt):
-            raise TextError(f"the prompt has what the model never saw: {', '.join(map(repr, list(unknown)[:5]))}")
+            raise TextError(
+                f"the prompt has tokens that are not in the vocabulary: {', '.join(map(repr, list(unknown)[:5]))}"
+            )
         draw = np.random.default_rng(seed)
         turn = slice(None, None, -1) if self.backward else slice(None)
         written = [int(k) for k in self.vocab.encode(prompt)][turn] if prompt else []

@@ -59,10 +59,11 @@ class PredictionIntervals:
         N, k, C, Q = forecast.shape
         if target.shape != (N, k, C) or len(quantiles) != Q:
             raise OptionError(
-                f"bands need values {(N, k, C)} and {Q} quantiles, got {target.shape} and {len(quantiles)}"
+                f"prediction intervals need values {(N, k, C)} and {Q} quantiles, got "
+                f"{target.shape} and {len(quantiles)}"
             )
         if not (~np.isnan(target)).any():
-            raise OptionError("bands need values that were not learned from, and there are none")
+            raise OptionError("prediction intervals need held-out values, and there are none")
         wide = np.broadcast_to(spread, target.shape)
         scores = (target[..., None] - forecast) / wide[..., None]
         typical = _typical(scores[..., _median(quantiles)])
@@ -228,7 +229,7 @@ def residuals(target: Floats, forecast: Floats, quantiles: Sequence[float], leas
     """
     median = int(np.argmin(np.abs(np.array(quantiles) - 0.5)))
     if len(quantiles) < 2:
-        raise OptionError("an anomaly is told by a band, and one quantile alone has none; give more with --quantiles")
+        raise OptionError("anomalies need a prediction interval, and one quantile has none; give more with --quantiles")
     error = target - forecast[..., median]
     above, below = (_deviation(forecast, quantiles, median, end) for end in (len(quantiles) - 1, 0))
     deviation = np.where(error >= 0, above, below)
@@ -240,7 +241,7 @@ def anomalies(residual: Floats, before: Floats) -> Anomaly:
     """Return p-values of residuals (…,) relative to the residuals of a validation set; NaN is ignored."""
     known = np.sort(np.abs(before[~np.isnan(before)]))
     if not len(known):
-        raise OptionError("anomalies need residuals of values that were not learned from, and there are none")
+        raise OptionError("anomalies need residuals of held-out values, and there are none")
     as_large = len(known) - np.searchsorted(known, np.abs(residual), side="left")
     p = (1 + as_large) / (len(known) + 1)
     return Anomaly(residual, np.where(np.isnan(residual), np.nan, p))

@@ -85,9 +85,9 @@ def _check(name: str, header: list[str], named: Sequence[str]) -> None:
         if column not in there:
             raise TextError(f"{name}: {unknown('column', column, header)}")
         if there[column] > 1:
-            raise TextError(f"{name}: column {shown(column)} stands there {there[column]} times")
+            raise TextError(f"{name}: column {shown(column)} occurs {there[column]} times")
         if asked[column] > 1:
-            raise OptionError(f"column {shown(column)} cannot be several things at once")
+            raise OptionError(f"column {shown(column)} cannot have several roles")
 
 
 def _wide(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> SeriesColumns:
@@ -97,7 +97,7 @@ def _wide(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColum
     taken = {date, *columns.future, *columns.past}
     targets = columns.targets or tuple(column for column in header if column not in taken)
     if not targets:
-        raise TextError(f"{name}: no column is left to forecast beside {', '.join((*columns.future, *columns.past))}")
+        raise TextError(f"{name}: no column is left to forecast besides {', '.join((*columns.future, *columns.past))}")
     return replace(columns, targets=targets, date=date, layout="wide")
 
 
@@ -105,7 +105,7 @@ def _long(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColum
     date = _date_column(header, rows, columns)
     found = replace(columns, date=date, id=_id_column(header, rows, columns, date), layout="long")
     if not found.id:
-        raise TextError(f"{name}: no column names the series of each row; say which one does, as with --id NAME")
+        raise TextError(f"{name}: no column names the series of each row; name it with --id NAME")
     if columns.targets:
         return found
     left = _free(header, found.named)
@@ -113,7 +113,7 @@ def _long(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColum
     usual = [column for column in left if column.lower() in TARGETS and column not in words]
     target = next(iter(usual or [column for column in left if column not in words]), None)
     if target is None:
-        raise TextError(f"{name}: no column of numbers is left to forecast beside {', '.join(found.named)}")
+        raise TextError(f"{name}: no numeric column is left to forecast besides {', '.join(found.named)}")
     if columns.future or columns.past or columns.static:
         return replace(found, targets=(target,))
     del left[target]
@@ -123,7 +123,7 @@ def _long(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColum
     for column in past:
         if column in words:
             raise TextError(
-                f"{name}: column {shown(column)} holds words that change within a series; name what is to be read, "
+                f"{name}: column {shown(column)} holds text that changes within a series; name the columns to read, "
                 f"as in --target {target}"
             )
     return replace(found, targets=(target,), static=static, past=past)
@@ -293,7 +293,7 @@ def _dates(name: str, column: str, rows: list[CsvRow], place: int) -> tuple[list
             raise TextError(f"{where}, not a date; write 1949, 1949-01 or 1949-01-31")
         if found and date.form != found[0].form and not {date.form, found[0].form} <= {"date", "time"}:
             first = rows[0].cells[place]
-            raise TextError(f"{name}:{line}: {column} is {shown(cell)}, written otherwise than {shown(first)}")
+            raise TextError(f"{name}:{line}: {column} is {shown(cell)}, in a different format from {shown(first)}")
         seen[cell] = date
         found.append(date)
     return found, "time" if any(date.form == "time" for date in found) else found[0].form
@@ -316,7 +316,7 @@ def _parse_rows(name: str, header: list[str], rows: list[CsvRow], columns: Serie
     for line, cells in rows:
         id_ = cells[own] if own < len(cells) else ""
         if id_ in seen:
-            raise TextError(f"{name}:{line}: series {shown(id_)} stands in line {seen[id_]} already")
+            raise TextError(f"{name}:{line}: series {shown(id_)} is already in line {seen[id_]}")
         seen[id_] = line
         row = [cells[k] if k < len(cells) else "" for k in kept]
         while row and row[-1].lower() in MISSING:
@@ -341,7 +341,7 @@ def _panel(files: Sequence[_ParsedFile]) -> Panel:
     seen: dict[str, str] = {}
     for part in parts:
         if part.id in seen:
-            raise TextError(f"series {shown(part.id)} stands in {seen[part.id]} and in {part.name}; name one of them")
+            raise TextError(f"series {shown(part.id)} is in {seen[part.id]} and in {part.name}; give only one of them")
         seen[part.id] = part.name
     frequency = None
     if first.form is not None:
@@ -355,7 +355,7 @@ def _panel(files: Sequence[_ParsedFile]) -> Panel:
     kept = tuple(one for one in series if one is not None)
     if not kept:
         column = first.columns.targets[0]
-        raise TextError(f"{first.name}: column {shown(column)} has no value at all")
+        raise TextError(f"{first.name}: column {shown(column)} has no value")
     c = first.columns
     return Panel(first.name, kept, c.targets, c.future, c.past, c.static, categories, frequency)
 
@@ -363,7 +363,9 @@ def _panel(files: Sequence[_ParsedFile]) -> Panel:
 def _check_alike(first: _ParsedFile, other: _ParsedFile) -> None:
     if other.columns.layout != first.columns.layout:
         a, b = f"{first.name} is {first.columns.layout}", f"{other.name} is {other.columns.layout}"
-        raise TextError(f"{a} and {b} (a row for each time, or an id in each row): they are no one panel")
+        raise TextError(
+            f"{a} and {b} (a row for each time, or an id in each row): files of one panel need the same layout"
+        )
     own, others = _numeric(first.columns), _numeric(other.columns)
     if own != others or first.columns.static != other.columns.static:
         raise TextError(f"{other.name} has the columns {', '.join(others)}, where {first.name} has {', '.join(own)}")
@@ -371,7 +373,7 @@ def _check_alike(first: _ParsedFile, other: _ParsedFile) -> None:
         dated, bare = (first, other) if first.form else (other, first)
         raise TextError(f"{dated.name} has a column of dates, and {bare.name} has none")
     if first.form != other.form and not {first.form, other.form} <= {"date", "time"}:
-        raise TextError(f"{other.name} writes its dates otherwise than {first.name}")
+        raise TextError(f"{other.name} and {first.name} write dates in different formats")
 
 
 def _check_once(part: _SeriesRows, column: str) -> None:
@@ -379,7 +381,7 @@ def _check_once(part: _SeriesRows, column: str) -> None:
     if len(twice):
         k = int(twice[0])
         where = (
-            f"{part.name}:{max(part.lines[k : k + 2])}: {part.dates[k + 1]} stands twice in {column or 'the header'}"
+            f"{part.name}:{max(part.lines[k : k + 2])}: {part.dates[k + 1]} occurs twice in {column or 'the header'}"
         )
         raise TextError(f"{where}; a series has one row for each time, several series have a column of ids (--id)")
 
@@ -408,9 +410,10 @@ def _series(
         steps = frequency.steps(part.places)
         if too_sparse(steps):
             k = int(np.argmax(np.diff(part.places)))
+            gaps = int(steps[k + 1] - steps[k]) - 1
             raise TextError(
-                f"{part.name}:{part.lines[k + 1]}: dates come unevenly, the next common step is {frequency.name}: from "
-                f"{part.dates[k]} to {part.dates[k + 1]} there would be {int(steps[k + 1] - steps[k]) - 1:,} gaps"
+                f"{part.name}:{part.lines[k + 1]}: dates are irregular, their greatest common step is "
+                f"{frequency.name}: from {part.dates[k]} to {part.dates[k + 1]} there would be {gaps:,} gaps"
             )
         values, future, past = (_spread(steps, rows) for rows in (values, future, past))
         first = int(part.places[0])
@@ -454,7 +457,7 @@ def join_panels(panel: Panel, more: Panel) -> Panel:
     if _is_wide(panel) and _is_wide(more):
         by_id = {panel.series[0].id: more.series[0]}
     if more.targets != panel.targets or more.future != panel.future or more.past != panel.past:
-        raise TextError(f"{more.name} has other columns than {panel.name}, whose series it is to continue")
+        raise TextError(f"{more.name} has other columns than {panel.name}, whose series it should continue")
     found = []
     for one in panel.series:
         if one.id not in by_id:

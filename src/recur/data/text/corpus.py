@@ -168,7 +168,7 @@ class Corpus:
     def split(self, train: float = 0.9, valid: float = 0.05) -> tuple[Corpus, Corpus, Corpus]:
         """Split by position into three parts, each ending after a line or a word if one ends nearby."""
         if not (0 < train <= 1 and 0 <= valid < 1 and train + valid <= 1 + 1e-12):
-            raise TextError(f"a split takes shares of at most 1 in all, got train {train} and valid {valid}")
+            raise TextError(f"the parts of a split must sum to at most 1, got train {train} and valid {valid}")
         N = self.characters
         if not N:
             raise TextError(f"{self.name} is empty: there is no text to work on")

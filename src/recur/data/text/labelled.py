@@ -42,7 +42,7 @@ def read_standard_input(blank: bool = False) -> Iterator[list[str]]:
     """
     held, number = b"", 0
     if sys.stdin is None or not ends(sys.stdin.buffer):
-        raise TextError("standard input is closed, or a device without an end")
+        raise TextError("standard input is closed or endless")
     while True:
         read = sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
         *lines, held = (held + read).split(b"\n") if read else (held, b"")

@@ -60,7 +60,8 @@ def parse_position(date: str) -> DatePosition | None:
 
 
 def parse_time(date: str) -> datetime | None:
-    """Parse a day with an optional time. A UTC offset is applied, so that the repeated hour in autumn is unambiguous."""
+    """Parse a day with an optional time. A UTC offset is applied, so that the repeated hour in autumn is
+    unambiguous."""
     try:
         if plain := _DAY.fullmatch(date):
             year, month, day, hour, minute, second = (int(part or 0) for part in plain.groups())
@@ -220,7 +221,7 @@ def recognise(names: Sequence[str]) -> RecognisedData:
 def _recognise(name: str) -> RecognisedData:
     path = Path(name)
     if too_long(name):
-        raise TextError(f"no file {shown(name)}: its name is longer than any")
+        raise TextError(f"no file {shown(name)}: its name is too long")
     if (signals := inspect_signals(name)) is not None:
         kind: Kind = "steps" if signals.labels in ("steps", "sequences") else "signals"
         return RecognisedData(kind, signals.sure, signals.why)
@@ -293,7 +294,8 @@ def _trees(head: _Head) -> RecognisedData | None:
 
 
 def _tagged(head: _Head) -> RecognisedData | None:
-    """Recognise sentences separated by blank lines, with equal numbers of columns and repeating tags in the last one."""
+    """Recognise sentences separated by blank lines, with equal numbers of columns and repeating tags in the last
+    one."""
     sentences = _sentences(head.lines)
     rows = list(itertools.chain.from_iterable(sentences))
     if rows and all(map(is_conllu, rows)):

@@ -195,7 +195,9 @@ def _keep(path: Path, content: bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         why = f"{error.strerror or error}: {error.filename or path}"
-        raise TextError(f"a large text's shards cannot be kept: {why}; RECUR_CACHE names another folder") from None
+        raise TextError(
+            f"the shards of a large text cannot be stored: {why}; set RECUR_CACHE to another folder"
+        ) from None
 
 
 @contextmanager

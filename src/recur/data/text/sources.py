@@ -115,7 +115,7 @@ class Source:
     def __reduce__(self) -> tuple[Callable[[str, int, int | None], Source], tuple[str, int, int | None]]:
         """Pickle by name, so that another process opens the source again."""
         if self.name not in BUILT_IN and not Path(self.name).is_file():
-            raise TextError(f"{self.name} is read by this process alone; for workers, write it to a file first")
+            raise TextError(f"{self.name} can be read only by this process; for workers, write it to a file first")
         return part_of, (self.name, self.begin, self.end)
 
 
@@ -150,7 +150,7 @@ def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
     skipped = 0
     for name in map(str, names):
         if too_long(name):
-            raise TextError(f"no file {shown(name)}: its name is longer than any")
+            raise TextError(f"no file {shown(name)}: its name is too long")
         if not name:
             raise TextError("a text's name is empty; name a file, a folder, - for standard input, pydoc or stdlib")
         if name in ("-", "/dev/stdin"):
@@ -248,7 +248,7 @@ def _pipe(path: Path, inode: int) -> Source:
 @functools.cache
 def _standard_input() -> Source:
     if sys.stdin is None or not ends(sys.stdin.buffer):
-        raise TextError("standard input is closed, or a device without an end")
+        raise TextError("standard input is closed or endless")
     return _spooled("standard input", sys.stdin.buffer)
 
 

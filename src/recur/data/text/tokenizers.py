@@ -256,7 +256,7 @@ class Subwords:
         try:
             return [processor.id_to_piece(k) for k in range(processor.get_piece_size())]
         except UnicodeDecodeError:
-            raise TextError("a model of sentencepiece is damaged: a piece is not UTF-8") from None
+            raise TextError("the sentencepiece model is damaged: a piece is not UTF-8") from None
 
     def split(self, text: str) -> list[str]:
         lines = self._processor().encode_as_pieces(text.split("\n"))
@@ -307,7 +307,7 @@ def _opened(model: bytes) -> Processor:
         if not model or not processor.get_piece_size():
             raise RuntimeError("it has no pieces")
     except Exception as error:  # whatever sentencepiece makes of bytes that are no model of its own
-        raise TextError(f"a model of sentencepiece is damaged: {_first_line(error)}") from None
+        raise TextError(f"the sentencepiece model is damaged: {_first_line(error)}") from None
     return processor
 
 
@@ -418,7 +418,8 @@ _RESERVED = {"\n": "<eos>", "<bos>": "<unk>", "<pad>": "<unk>"}
 
 @functools.cache
 def _marked() -> re.Pattern[str]:
-    """Return the pattern of words with inner apostrophes and hyphens, single Han or Kana characters, and other signs."""
+    """Return the pattern of words with inner apostrophes and hyphens, single Han or Kana characters, and other
+    signs."""
     han = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
     # re knows no class of marks: Hindi's vowel signs, Hebrew's points, and what joins Persian letters and emoji.
     marks = "".join(re.escape(chr(c)) for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M")

@@ -226,7 +226,7 @@ def _check(tokens: object, counts: object, tokenizer: Tokenizer) -> None:
     if tuple(tokens[:4]) != SPECIALS or len(tokens) != len(counts):
         raise TextError("its tokens and counts do not fit")
     if len(set(tokens)) != len(tokens):
-        raise TextError("a token stands in it twice")
+        raise TextError("a token is repeated")
     try:
         "".join(tokens).encode()
     except UnicodeEncodeError:
@@ -356,7 +356,7 @@ def _kept(corpus: Corpus, vocab: Vocab, folder: Path) -> tuple[Path, np.dtype[An
                 write_atomically(about, json.dumps({"key": key, "sha256": written, "text": corpus.name}).encode())
             except OSError as error:
                 why = f"{error.strerror or error}: {error.filename or folder}"
-                raise TextError(f"{corpus.name} cannot be encoded: {why}; RECUR_CACHE names another folder") from None
+                raise TextError(f"{corpus.name} cannot be encoded: {why}; set RECUR_CACHE to another folder") from None
     return data, dtype
 
 

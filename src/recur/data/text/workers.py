@@ -88,7 +88,9 @@ class _Worker:
             self.process.stdin.flush()
             failed, found = pickle.load(self.process.stdout)
         except (OSError, EOFError):
-            raise TextError("a process that read a part of the text was ended, by a lack of memory maybe") from None
+            raise TextError(
+                "a worker process that read a part of the text was killed, possibly by a lack of memory"
+            ) from None
         if failed:
             raise found
         return found

@@ -1,6 +1,6 @@
 """From sentences to batches: words spelled in tokens, beside them what they look like, and the numbers of their tags.
 
-WordBatch are spelled in tokens: one each, or as many as they have characters or pieces, a space between two words. A tag
+Words are spelled in tokens: one each, or as many as they have characters or pieces, a space between two words. A tag
 that training did not have is UNSEEN: nothing that is predicted equals it.
 """
 
