@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.nn import Recurrent
-from recur.nn.streaming import stack_of
+from recur.nn.streaming import get_native_stack
 from recur.ops.cpu.plans import CorePlan
 from recur.ops.cpu.streaming import addresses
 
@@ -53,7 +53,7 @@ def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
     x = torch.randn(1, H)
     stream = ours.stream()
     stream.step(x)
-    stack, states = stack_of(ours, x), [[torch.zeros(1, H) for _ in ours.cell.states]]
+    stack, states = get_native_stack(ours, x), [[torch.zeros(1, H) for _ in ours.cell.states]]
     assert stack is not None
     state: Any = None
 

@@ -90,7 +90,7 @@ import resource, sys, threading, time
 from pathlib import Path
 from recur.data.text import Corpus, Stream, encoded, fit_vocab, workers
 text, processes = sys.argv[1], int(sys.argv[2])
-workers.cores = lambda: processes
+workers.available_cores = lambda: processes
 peak = 0
 def own(pid):  # memory of a process's own; pages of mapped files are the system's to take back
     try:

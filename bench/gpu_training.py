@@ -21,7 +21,7 @@ from bench.gpu_by_hand import by_hand
 from bench.gpu_floor import PRODUCTS, Problem, floor
 from recur.data.text import Stream
 from recur.models import LanguageModel
-from recur.nn.functional import drop, linear_cross_entropy
+from recur.nn.functional import fast_dropout, linear_cross_entropy
 from recur.runs import computing_in
 from recur.tasks import make_options, task_class, task_of
 from recur.tasks.contract import Moment
@@ -177,7 +177,7 @@ class Case:
         def masks() -> None:
             if o.dropout_weight:
                 for w in W:
-                    torch.autograd.grad(drop(w, o.dropout_weight), [w], w.detach())
+                    torch.autograd.grad(fast_dropout(w, o.dropout_weight), [w], w.detach())
 
         def loss() -> None:
             with computing_in(o.precision or "float32", self.device):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recur.decoding import Choice, generate
+from recur.decoding import SamplingOptions, generate
 from recur.runs import Run
 from recur.tasks import config_text, make_options, task_class, task_of
 from recur.training import Trainer
@@ -101,7 +101,7 @@ def sampling(hidden: int = 256, tokens: int = 2000) -> dict[str, float]:
             token = torch.multinomial(logits.softmax(-1), 1)
 
     def ours() -> None:
-        for _ in generate(model, [5], tokens, Choice(), seed=0):
+        for _ in generate(model, [5], tokens, SamplingOptions(), seed=0):
             pass
 
     times: dict[str, list[float]] = {"ours": [], "by_hand": []}

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bench.side_by_side import Contest, Tensors
-from recur.decoding import beam_search, greedy
+from recur.decoding import beam_search, greedy_decode
 from recur.models import Seq2Seq
 from recur.models.options import EncoderDecoderOptions
 from recur.nn import OutputRecurrent
@@ -108,7 +108,7 @@ def decoding(width: int) -> Contest:
     @torch.no_grad()
     def scores(rows: slice) -> list[float]:
         writer = model.writer(source[rows, : int(s[rows].max())], s[rows])
-        found = greedy(writer) if width == 1 else [row[0] for row in beam_search(writer, width)]
+        found = greedy_decode(writer) if width == 1 else [row[0] for row in beam_search(writer, width)]
         return [made.score for made in found]
 
     def ours() -> Tensors:

@@ -29,8 +29,8 @@ from recur.baselines.ngram import read_arpa
 from recur.cells import make_cell
 from recur.data.images import read_image, read_images
 from recur.data.series.panel import fill
-from recur.data.series.reading import Columns, parse_panel
-from recur.data.signals import look_at, read_signals
+from recur.data.series.reading import SeriesColumns, parse_panel
+from recur.data.signals import inspect_signals, read_signals
 from recur.data.text import (
     Corpus,
     Subwords,
@@ -49,7 +49,7 @@ from recur.data.text.corpus import normalised
 from recur.data.text.recognition import has_columns
 from recur.data.text.trees import parse_tree, restructured
 from recur.data.text.vectors import read_vectors
-from recur.decoding import Choice
+from recur.decoding import SamplingOptions
 from recur.errors import RecurError
 from recur.models.options import parse_embedding
 from recur.nn.options import Init, parse_scheme
@@ -172,7 +172,7 @@ _LOGITS = torch.linspace(-3, 3, 7)
 def _choices(data: bytes, _: Path) -> None:
     draw = random.Random(data)
     fields = {name: draw.choice(VALUES) for name in ("temperature", "top_k", "top_p", "min_p") if draw.random() < 0.5}
-    p = Choice(**fields).probabilities(_LOGITS)  # type: ignore[arg-type]
+    p = SamplingOptions(**fields).probabilities(_LOGITS)  # type: ignore[arg-type]
     if not bool(torch.isfinite(p).all()) or not math.isclose(float(p.sum()), 1, rel_tol=1e-6):
         raise NotTheSameError(f"{fields} gives {p}")
 
@@ -231,7 +231,12 @@ def _pairs(data: bytes, folder: Path) -> None:
 
 
 def _series(data: bytes, _: Path) -> None:
-    for columns in (Columns(), Columns(("y",), future=("z",)), Columns(id="a"), Columns(layout="rows")):
+    for columns in (
+        SeriesColumns(),
+        SeriesColumns(("y",), future=("z",)),
+        SeriesColumns(id="a"),
+        SeriesColumns(layout="rows"),
+    ):
         try:
             panel = parse_panel(_text_of(data).split("\n"), "table.csv", columns)
         except RecurError:
@@ -394,7 +399,7 @@ def _signals(data: bytes, folder: Path) -> None:
     try:
         for name in (place / f"a.{kind}", place):
             with suppress(RecurError):
-                look_at(str(name))
+                inspect_signals(str(name))
                 for signal in read_signals([str(name)], labelled=False):
                     if not np.isfinite(signal.values).all() or not signal.values.size:
                         raise NotTheSameError("what was read cannot be scaled")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import recur as package
 from campaigns.campaign import Attempt, dice
 from campaigns.small import Ended, Undisturbed, forked, recur, set_up
-from recur.data.text.workers import each
+from recur.data.text.workers import map_in_processes
 from recur.errors import RecurError
 from recur.options.search import Between, OneOf, Search
 from recur.runs import Run
@@ -258,7 +258,7 @@ def _in_folder(folder: Path, act: Callable[[], int]) -> Ended:
 
 def _workers(folder: Path) -> Ended:
     """The processes that read a large text."""
-    return _in_folder(folder, lambda: 0 if list(each(len, ["a", "ab", "abc"], 2)) == [1, 2, 3] else 1)
+    return _in_folder(folder, lambda: 0 if list(map_in_processes(len, ["a", "ab", "abc"], 2)) == [1, 2, 3] else 1)
 
 
 def _trained_by_studio(folder: Path) -> Ended:

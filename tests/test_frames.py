@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import recur
-from recur.data.frames import columns_of, csv_lines, is_data, write_data
+from recur.data.frames import columns_of, csv_lines, is_in_memory, write_data
 from recur.data.series.reading import parse_panel
 from recur.data.text import SPECIALS, read_labelled, read_pairs, read_tagged
 from recur.errors import OptionError, RecurError, TextError
@@ -156,12 +156,12 @@ def test_tables(tmp_path: Path) -> None:
         written("table", ({"a": [1, 2], "w": ["x,y", "a\nb"]}, [3, 4]), tmp_path) == 'a,w,target\n1,"x,y",3\n2,a b,4\n'
     )
     assert written("table", [{"a": 1}, {"a": 2, "b": "x"}], tmp_path) == "a,b\n1,\n2,x\n"
-    with pytest.raises(TextError, match="of one length, got a: 1, b: 2"):
+    with pytest.raises(TextError, match="must have equal length, got a: 1, b: 2"):
         written("table", {"a": [1], "b": [1, 2]}, tmp_path)
     for nothing in (5, "text", None, b"x"):
         with pytest.raises(TextError, match="a table is a frame"):
             columns_of(nothing)
-    with pytest.raises(TextError, match="two columns of the frame have one name: a, a"):
+    with pytest.raises(TextError, match="two columns of the frame have the same name: a, a"):
         columns_of(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     stamp = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
     assert list(csv_lines({"t": [stamp, pd.NaT, np.datetime64("2020-01-02")]})) == [
@@ -220,9 +220,9 @@ def test_images_and_trees_and_texts(tmp_path: Path) -> None:
 
 def test_names_are_no_data() -> None:
     for names in (None, "a.txt", Path("a.txt"), ["a.txt", Path("b")], ("a.txt",), []):
-        assert not is_data(names)
+        assert not is_in_memory(names)
     for data in (pd.DataFrame(), [1.0], [("a", "b")], np.zeros(3), {"a": [1]}, pl.Series([1])):
-        assert is_data(data)
+        assert is_in_memory(data)
 
 
 def test_measured_on_data_in_memory() -> None:

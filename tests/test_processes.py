@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import recur
-from recur.data.text.workers import each
+from recur.data.text.workers import map_in_processes
 from recur.utils.processes import python_command, python_environment
 
 MODULES = ("numpy", "json", "re", "typing", "pickle", "recur", "sitecustomize", "usercustomize")
@@ -32,7 +32,7 @@ def test_workers_do_not_import_from_the_current_folder(
     entry: str, marker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/nowhere", entry.format(here=os.getcwd())]))
-    assert list(each(len, ["a", "ab", "abc"], 2)) == [1, 2, 3]
+    assert list(map_in_processes(len, ["a", "ab", "abc"], 2)) == [1, 2, 3]
     assert not marker.exists()
 
 

@@ -27,7 +27,7 @@ from sklearn.utils import estimator_checks
 
 from recur.errors import OptionError, RecurError
 from recur.sklearn import RecurClassifier, RecurForecaster, RecurTagger
-from recur.sklearn.forecaster import _continued
+from recur.sklearn.estimators import _continued
 
 SMALL: dict[str, Any] = {"hidden": 8, "batch": 8, "steps": 30, "threads": 1, "baseline": False}
 NAMES = Path(os.environ.get("RECUR_DATA", "../shared/data")) / "names"

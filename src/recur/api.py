@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from recur.data.frames import is_data
+from recur.data.frames import is_in_memory
 from recur.errors import OptionError, shown
 from recur.options import checked
 from recur.tasks import make_options, open_predictor
@@ -110,7 +110,7 @@ def fit(
     out = None if out is None else _folder("out", out)
     name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
-    data = Data.of(given, options) if answers is not None or is_data(given) else None
+    data = Data.of(given, options) if answers is not None or is_in_memory(given) else None
     if data is None:
         names = [] if texts is None else file_names(texts)
         if texts is not None and not names:

@@ -218,7 +218,7 @@ def test_a_sample_heeds_temperature_and_line_ends_and_never_writes_unk() -> None
     for options, says in (({"seed": -1}, "seed"), ({"temperature": math.inf}, "temperature")):
         with pytest.raises(OptionError, match=f"{says} must"):
             model.sample(1, **options)  # type: ignore[arg-type]
-    with pytest.raises(TextError, match="the prompt has what the model never saw: 'zebra'"):
+    with pytest.raises(TextError, match="the prompt has tokens that are not in the vocabulary: 'zebra'"):
         model.sample(1, prompt="the zebra")
 
 

@@ -248,7 +248,7 @@ def test_doctor_measures_a_gpu(
         ("eval nothing.txt --beam 2 short.txt", "no run among nothing.txt, short.txt"),
         ("eval empty --max-change -1", "max_change must not be negative"),
         ("predict --beam 2", "no run: a run is a folder with a manifest.json"),
-        ("ngram --sample 3 --prompt ☃", "never saw: '☃'"),
+        ("ngram --sample 3 --prompt ☃", "not in the vocabulary: '☃'"),
         ("ngram --load words.arpa", "is a model of words, such as 'word'; read it with --token word"),
         ("ngram --max-size 4", "max_size must be above 4"),
         ("ngram --unheard-of", "Unknown option"),

@@ -131,7 +131,7 @@ def test_prompts_one_after_the_other(
     assert run(["sample", "runs/book", "--interactive", "--length", "5", "--seed", "1"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("the ")
-    assert "never saw: '☃'" in shown.err, "said, and the next one asked for"
+    assert "not in the vocabulary: '☃'" in shown.err, "said, and the next one asked for"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pyt
         ("sample runs/book --temperature 0", "temperature must be above 0"),
         ("sample runs/book --temperature -1", "temperature must be above 0"),
         ("sample runs/book --length -1", "--length must not be negative"),
-        ("sample runs/book --prompt ☃", "never saw: '☃'"),
+        ("sample runs/book --prompt ☃", "not in the vocabulary: '☃'"),
         ("eval runs/book absent.txt", "no file 'absent.txt'"),
         ("eval book.txt", "no run among book.txt"),
     ],

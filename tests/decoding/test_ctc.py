@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import ctc_loss
 
-from recur.decoding.ctc import best_path, merged, prefix_beam
+from recur.decoding.ctc import best_path, collapse_path, prefix_beam_search
 from recur.errors import OptionError
 from recur.reference.ctc import ctc
 from tests.support import TOLERANCE, close
@@ -71,9 +71,9 @@ def test_the_gradient_is_the_slope() -> None:
 
 
 def test_paths_and_what_they_stand_for() -> None:
-    assert merged([0, 1, 1, 0, 1, 2, 2, 0, 0], 0) == (1, 1, 2)
-    assert merged([3, 3, 0, 0], 3) == (0,)
-    assert merged([0, 0], 0) == ()
+    assert collapse_path([0, 1, 1, 0, 1, 2, 2, 0, 0], 0) == (1, 1, 2)
+    assert collapse_path([3, 3, 0, 0], 3) == (0,)
+    assert collapse_path([0, 0], 0) == ()
     found = best_path(normalised(np.log(np.array([[0.6, 0.4], [0.6, 0.4]]))), 0)
     assert found.labels == ()
     assert found.logp == pytest.approx(np.log(0.36))
@@ -81,7 +81,7 @@ def test_paths_and_what_they_stand_for() -> None:
 
 def test_many_paths_are_likelier_than_the_best_one() -> None:
     """Two steps of 0.6 and 0.4: the blanks' path has 0.36, the three paths of the label have 0.64."""
-    first, second = prefix_beam(np.log(np.array([[0.6, 0.4], [0.6, 0.4]])), 0, 2)
+    first, second = prefix_beam_search(np.log(np.array([[0.6, 0.4], [0.6, 0.4]])), 0, 2)
     assert (first.labels, second.labels) == ((1,), ())
     assert np.exp([first.logp, second.logp]) == pytest.approx([0.64, 0.36])
 
@@ -91,15 +91,15 @@ def test_many_paths_are_likelier_than_the_best_one() -> None:
 def test_a_wide_beam_finds_all_label_sequences_in_order(seed: int, blank: int) -> None:
     u = logits(6, 3, seed, spread=1.5)
     expected = sorted(enumerated(u, blank).items(), key=lambda item: -item[1])
-    found = prefix_beam(normalised(u), blank, 10_000)
+    found = prefix_beam_search(normalised(u), blank, 10_000)
     assert [labelling.labels for labelling in found] == [labels for labels, _ in expected]
     close(np.exp([labelling.logp for labelling in found]), np.array([p for _, p in expected]))
 
 
 def test_a_narrow_beam_follows_no_more_than_its_width() -> None:
     u = normalised(logits(40, 6, 3))
-    exact = {labelling.labels: labelling.logp for labelling in prefix_beam(u, 5, 3000)}
-    found = prefix_beam(u, 5, 4)
+    exact = {labelling.labels: labelling.logp for labelling in prefix_beam_search(u, 5, 3000)}
+    found = prefix_beam_search(u, 5, 4)
     assert len(found) == 4
     assert [labelling.logp for labelling in found] == sorted((labelling.logp for labelling in found), reverse=True)
     for labels, logp in found:  # of which some paths were lost, and none is counted twice
@@ -111,7 +111,7 @@ def test_a_beam_of_one_follows_the_best_path_where_it_is_clear() -> None:
     path = [0, 0, 3, 1, 1, 3, 1, 2, 3]
     u = np.full((len(path), 4), -9.0)
     u[np.arange(len(path)), path] = 0.0
-    (found,) = prefix_beam(normalised(u), 3, 1)
+    (found,) = prefix_beam_search(normalised(u), 3, 1)
     assert found.labels == best_path(normalised(u), 3).labels == (0, 1, 1, 2)
 
 
@@ -127,11 +127,11 @@ def test_a_language_model_ranks_with_it(weight: float, bonus: float) -> None:
         return float(np.log(p) + weight * sum(terms) + bonus * len(labels))
 
     expected = sorted(enumerated(u, blank).items(), key=lambda item: -score(*item))
-    found = prefix_beam(normalised(u), blank, 10_000, language=language, weight=weight, bonus=bonus)
+    found = prefix_beam_search(normalised(u), blank, 10_000, language=language, weight=weight, bonus=bonus)
     assert [labelling.labels for labelling in found] == [labels for labels, _ in expected]
     close(np.exp([labelling.logp for labelling in found]), np.array([p for _, p in expected]))
 
 
 def test_a_width_below_one_is_refused() -> None:
     with pytest.raises(OptionError, match="beam must be a whole number ≥ 1, got 0"):
-        prefix_beam(normalised(logits(3, 3)), 0, 0)
+        prefix_beam_search(normalised(logits(3, 3)), 0, 0)

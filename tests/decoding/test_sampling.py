@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from recur.data.text import BOS, PAD, UNK
-from recur.decoding import Choice, beam, generate, read
+from recur.decoding import SamplingOptions, beam_continuations, generate, read_prompt
 from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.models.options import LanguageModelOptions
@@ -19,7 +19,7 @@ P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 
 
 def kept(**options: Any) -> list[float]:
-    return [round(p, 6) for p in Choice(**options).probabilities(P.log()).tolist()]
+    return [round(p, 6) for p in SamplingOptions(**options).probabilities(P.log()).tolist()]
 
 
 def test_each_rule_by_its_definition() -> None:
@@ -51,7 +51,7 @@ def test_each_rule_by_its_definition() -> None:
 )
 def test_rules_out_of_range(options: dict[str, float], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        Choice(**options)  # type: ignore[arg-type]
+        SamplingOptions(**options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def model() -> LanguageModel:
 
 
 def test_draws_follow_the_distribution_and_never_what_cannot_be_written(model: LanguageModel) -> None:
-    (tokens,) = generate(model, [4], 1, Choice(), samples=20_000, seed=1)
-    logits, _ = read(model, [4])
+    (tokens,) = generate(model, [4], 1, SamplingOptions(), samples=20_000, seed=1)
+    logits, _ = read_prompt(model, [4])
     logits[:, [UNK, PAD, BOS]] = -torch.inf
     p = logits.softmax(-1)[0]
     counts = Counter(tokens)
@@ -75,15 +75,17 @@ def test_draws_follow_the_distribution_and_never_what_cannot_be_written(model: L
 
 
 def test_a_sample_is_what_one_step_after_the_other_gives(model: LanguageModel) -> None:
-    columns = list(generate(model, [4, 5], 12, Choice(top_k=1), samples=2))
+    columns = list(generate(model, [4, 5], 12, SamplingOptions(top_k=1), samples=2))
     state, lead = None, [4, 5]
     for column in columns:
-        logits, state = read(model, lead, state)
+        logits, state = read_prompt(model, lead, state)
         logits[:, [UNK, PAD, BOS]] = -torch.inf
         lead = [int(logits.argmax())]
         assert column == lead * 2
-    assert list(generate(model, [4], 5, Choice(), seed=3)) == list(generate(model, [4], 5, Choice(), seed=3))
-    assert list(generate(model, [4], 0, Choice())) == []
+    assert list(generate(model, [4], 5, SamplingOptions(), seed=3)) == list(
+        generate(model, [4], 5, SamplingOptions(), seed=3)
+    )
+    assert list(generate(model, [4], 0, SamplingOptions())) == []
 
 
 def test_a_wide_beam_finds_the_likeliest_of_all(model: LanguageModel) -> None:
@@ -92,16 +94,16 @@ def test_a_wide_beam_finds_the_likeliest_of_all(model: LanguageModel) -> None:
     for ids in itertools.product([k for k in range(K) if k not in (UNK, PAD, BOS)], repeat=length):
         total, state, lead = 0.0, None, [4]
         for token in ids:
-            logits, state = read(model, lead, state)
+            logits, state = read_prompt(model, lead, state)
             logits[:, [UNK, PAD, BOS]] = -torch.inf
             total += float(logits.log_softmax(-1)[0, token])
             lead = [token]
         scores[ids] = total
     best = sorted(scores, key=lambda ids: -scores[ids])[:3]
-    found = beam(model, [4], length, 4**length)[:3]
+    found = beam_continuations(model, [4], length, 4**length)[:3]
     assert [tuple(ids) for ids, _ in found] == best
     assert [score for _, score in found] == pytest.approx([scores[ids] for ids in best])
-    assert len(beam(model, [4], 3, 2)) == 2
+    assert len(beam_continuations(model, [4], 3, 2)) == 2
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 20])
@@ -111,24 +113,27 @@ def test_a_narrow_beam_keeps_the_best_at_every_step(model: LanguageModel, width:
     for _ in range(5):
         longer = []
         for score, ids in kept:
-            logits, _ = read(model, [4, 5, *ids])
+            logits, _ = read_prompt(model, [4, 5, *ids])
             logits[:, [UNK, PAD, BOS]] = -torch.inf
             logp = logits.log_softmax(-1)[0].tolist()
             longer += [(score + logp[k], [*ids, k]) for k in range(7) if k not in (UNK, PAD, BOS)]
         kept = sorted(longer, reverse=True)[:width]
-    found = beam(model, [4, 5], 5, width)
+    found = beam_continuations(model, [4, 5], 5, width)
     assert [ids for ids, _ in found] == [ids for _, ids in kept]
     assert [score for _, score in found] == pytest.approx([score for score, _ in kept])
-    assert beam(model, [4, 5], 0, width) == [([], 0.0)]
+    assert beam_continuations(model, [4, 5], 0, width) == [([], 0.0)]
 
 
 def test_lengths_and_widths_out_of_range(model: LanguageModel) -> None:
-    for call in (lambda: list(generate(model, [4], -1, Choice())), lambda: beam(model, [4], -1, 2)):
+    for call in (
+        lambda: list(generate(model, [4], -1, SamplingOptions())),
+        lambda: beam_continuations(model, [4], -1, 2),
+    ):
         with pytest.raises(OptionError, match="length must be a whole number ≥ 0"):
             call()
     with pytest.raises(OptionError, match="beam must be a whole number ≥ 1"):
-        beam(model, [4], 1, 0)
+        beam_continuations(model, [4], 1, 0)
     with pytest.raises(OptionError, match="samples must be a whole number ≥ 1"):
-        list(generate(model, [4], 1, Choice(), samples=0))
+        list(generate(model, [4], 1, SamplingOptions(), samples=0))
     with pytest.raises(OptionError, match="seed must be a whole number in 0 … 2⁶³ − 1"):
-        list(generate(model, [4], 1, Choice(), seed=2**64))
+        list(generate(model, [4], 1, SamplingOptions(), seed=2**64))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.decoding import Choice, Ensemble, beam_search, greedy, likelihood, sample
+from recur.decoding import DecoderEnsemble, SamplingOptions, beam_search, greedy_decode, likelihood, sample_decode
 from recur.errors import OptionError
 from recur.models import Seq2Seq
 from recur.models.options import EncoderDecoderOptions
@@ -92,7 +92,7 @@ def test_coverage_ranks_by_what_was_looked_at(stop: str, penalty: float, coverag
 
 def test_coverage_of_several_is_that_of_their_mean_attention() -> None:
     models = [make(seed=k) for k in range(2)]
-    ensemble = Ensemble([model.writer(SOURCE, S) for model in models])
+    ensemble = DecoderEnsemble([model.writer(SOURCE, S) for model in models])
     (first, second) = beam_search(ensemble, 3**LONGEST, 81, coverage=3.0)
     for row, found in enumerate((first, second)):
         ranks = [w.score + 3.0 * left_out(models, row, tuple(w.ids)) for w in found]
@@ -101,7 +101,7 @@ def test_coverage_of_several_is_that_of_their_mean_attention() -> None:
 
 
 def test_coverage_needs_attention() -> None:
-    with pytest.raises(OptionError, match="coverage is what attention looked at"):
+    with pytest.raises(OptionError, match="coverage needs attention"):
         beam_search(Endless(), 3, coverage=0.5)
 
 
@@ -120,7 +120,7 @@ def test_a_narrow_beam_says_the_truth_and_a_wider_one_finds_no_worse(stop: str) 
 @pytest.mark.parametrize("stop", STOPS)
 def test_greedy_takes_the_likeliest_at_each_step(stop: str) -> None:
     model = make(stop)
-    for row, made in enumerate(greedy(model.writer(SOURCE, S))):
+    for row, made in enumerate(greedy_decode(model.writer(SOURCE, S))):
         writer = model.writer(SOURCE[row : row + 1, : S[row]], S[row : row + 1])
         left, total = None, 0.0
         if stop == "length":
@@ -159,20 +159,20 @@ def test_drawn_ones_come_as_often_as_they_are_likely(stop: str) -> None:
         return total
 
     with torch.no_grad():
-        drawn = sample(model.writer(SOURCE, S), Choice(), N, seed=1)
+        drawn = sample_decode(model.writer(SOURCE, S), SamplingOptions(), N, seed=1)
         counts = Counter(tuple(w.ids) for w in drawn[0] if not w.cut)
         for ids, count in counts.most_common(8):
             p = chance(list(ids))
             assert count / N == pytest.approx(p, abs=4.5 * (p * (1 - p) / N) ** 0.5), ids
-    assert drawn == sample(model.writer(SOURCE, S), Choice(), N, seed=1)
-    assert drawn != sample(model.writer(SOURCE, S), Choice(), N, seed=2)
+    assert drawn == sample_decode(model.writer(SOURCE, S), SamplingOptions(), N, seed=1)
+    assert drawn != sample_decode(model.writer(SOURCE, S), SamplingOptions(), N, seed=2)
 
 
 @torch.no_grad()
 def test_several_write_as_one_by_the_mean_of_their_probabilities() -> None:
     models = [make(seed=k) for k in range(3)]
     target, t = torch.tensor([[4, 5], [6, 1]]), torch.tensor([2, 1])
-    ensemble = Ensemble([model.writer(SOURCE, S) for model in models])
+    ensemble = DecoderEnsemble([model.writer(SOURCE, S) for model in models])
 
     def step_by_step(b: int) -> float:
         total, writers = 0.0, [model.writer(SOURCE[b : b + 1, : S[b]], S[b : b + 1]) for model in models]
@@ -185,11 +185,11 @@ def test_several_write_as_one_by_the_mean_of_their_probabilities() -> None:
 
     assert likelihood(ensemble, target, t).tolist() == pytest.approx([step_by_step(0), step_by_step(1)], abs=1e-9)
     one = make(seed=1)
-    same = Ensemble([one.writer(SOURCE, S), one.writer(SOURCE, S)])
+    same = DecoderEnsemble([one.writer(SOURCE, S), one.writer(SOURCE, S)])
     (a, _), (b, _) = (beam_search(writer, 5) for writer in (same, one.writer(SOURCE, S)))
     assert a[0].ids == b[0].ids
     with pytest.raises(OptionError, match="the same way of stopping"):
-        Ensemble([make("eos").writer(SOURCE, S), make("length").writer(SOURCE, S)])
+        DecoderEnsemble([make("eos").writer(SOURCE, S), make("length").writer(SOURCE, S)])
 
 
 class Endless:
@@ -217,9 +217,9 @@ class Endless:
 
 def test_what_never_ends_is_cut_and_says_so() -> None:
     for made in (
-        *greedy(Endless()),
+        *greedy_decode(Endless()),
         *(row[0] for row in beam_search(Endless(), 3)),
-        *sample(Endless(), Choice(), 1, 0)[0],
+        *sample_decode(Endless(), SamplingOptions(), 1, 0)[0],
     ):
         assert made.cut
         assert len(made.ids) == 6
@@ -248,4 +248,4 @@ def test_out_of_range(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         beam_search(make().writer(SOURCE, S), **options)
     with pytest.raises(OptionError, match="samples must be a whole number ≥ 1"):
-        sample(make().writer(SOURCE, S), Choice(), 0)
+        sample_decode(make().writer(SOURCE, S), SamplingOptions(), 0)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import recur
-from recur.data.series import Columns, parse_panel
+from recur.data.series import SeriesColumns, parse_panel
 from recur.data.signals import Signal
 from recur.errors import OptionError
 from recur.export import Options, html
@@ -108,7 +108,7 @@ def test_both_languages_have_all_words() -> None:
 
 def test_an_example_is_the_end_of_a_series_with_its_dates() -> None:
     lines = ["month,a,b,c", *(f"{1900 + k // 12}-{k % 12 + 1:02d},{k},{k / 3},{-k}" for k in range(500)), "1941-09,,,7"]
-    panel = parse_panel(lines, "t.csv", Columns(targets=("a", "b"), future=("c",)))
+    panel = parse_panel(lines, "t.csv", SeriesColumns(targets=("a", "b"), future=("c",)))
     made = table_of(panel, panel.series[0], 12).split("\n")
     assert made[0] == "date,a,b,c"
     assert made[-2:] == ["1941-08,499,166.3333333,-499", "1941-09,,,7"]

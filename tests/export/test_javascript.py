@@ -21,7 +21,7 @@ from recur.data.series.dates import calendar_features, calendar_names, infer_fre
 from recur.data.text import Characters, Subwords, Vocab, Words, fit_lines
 from recur.data.text.corpus import normalised
 from recur.data.text.tokenizers import Lines, Spaced, casing_of, without_leading_marks
-from recur.decoding import Choice
+from recur.decoding import SamplingOptions
 from recur.errors import OptionError
 from recur.export.graphs import Graph, Portable, Value, capture, ready
 from recur.export.javascript_kernel import module
@@ -200,7 +200,7 @@ def test_the_next_token_is_drawn_as_in_python() -> None:
     for one, rows in zip(options, found, strict=True):
         assert (
             np.abs(
-                np.array(rows) - Choice(**one).probabilities(torch.tensor(logits, dtype=torch.float64)).numpy()
+                np.array(rows) - SamplingOptions(**one).probabilities(torch.tensor(logits, dtype=torch.float64)).numpy()
             ).max()
             < 1e-12
         ), one

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from recur.data.text import UNK
 from recur.errors import OptionError
 from recur.models import Classifier, ConditionalModel, Forecaster, LanguageModel, Regressor, Seq2Seq, Tagger
-from recur.models.forecaster import Sizes
-from recur.models.inputs import drawn
+from recur.models.forecaster import ForecasterSizes
+from recur.models.inputs import draw_embedding
 from recur.models.options import (
     ClassifierOptions,
     DecoderOptions,
@@ -33,8 +33,8 @@ def heads(init: str) -> dict[str, tuple[Tensor, Tensor]]:
     found: dict[str, tuple[Tensor, Tensor]] = {"language": (language.output, language.bias)}
     conditional = ConditionalModel(3, K, DecoderOptions(**shared, stop="bernoulli")).decoder
     seq2seq = Seq2Seq(K, K, EncoderDecoderOptions(**shared, stop="length")).decoder
-    forecaster = Forecaster(Sizes(30, known=2), (0.1, 0.5, 0.9), 1, ForecasterOptions(**shared))
-    window = Forecaster(Sizes(30), (0.5,), 1, ForecasterOptions(**shared, lags=70))
+    forecaster = Forecaster(ForecasterSizes(30, known=2), (0.1, 0.5, 0.9), 1, ForecasterOptions(**shared))
+    window = Forecaster(ForecasterSizes(30), (0.5,), 1, ForecasterOptions(**shared, lags=70))
     assert window.network is not None
     layers = {
         "tagger": Tagger(K, K, TaggerOptions(**shared, direction="both")).output,
@@ -92,7 +92,7 @@ def test_tied_to_an_embedding_of_another_width_the_matrix_between_is_filled_too(
 @pytest.mark.parametrize(("types", "deviation"), [(9, 1.0), (16, 1.0), (64, 0.5), (400, 0.2), (10_000, 0.04)])
 def test_an_embedding_is_scaled_to_the_number_of_its_tokens(types: int, deviation: float) -> None:
     torch.manual_seed(0)
-    weight = drawn(types, 200, "scaled")
+    weight = draw_embedding(types, 200, "scaled")
     assert (weight[UNK] == 0).all()
     assert weight[1:].std().item() == pytest.approx(deviation, rel=4 / (2 * weight[1:].numel()) ** 0.5)
     assert weight.abs().max() > 2 * deviation, "normal, not uniform"
@@ -101,7 +101,7 @@ def test_an_embedding_is_scaled_to_the_number_of_its_tokens(types: int, deviatio
 @pytest.mark.parametrize("init", ["scaled:1", "normal", "uniform:", "uniform:0", "normal:x", "", "torch"])
 def test_what_is_no_initialisation(init: str) -> None:
     with pytest.raises(OptionError, match="scaled, or uniform:a or normal:σ"):
-        drawn(9, 4, init)
+        draw_embedding(9, 4, init)
 
 
 def test_outputs_that_depend_on_each_other_are_learned_from_the_first_steps_on() -> None:

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.models.options import LanguageModelOptions
-from recur.nn import drop_steps
+from recur.nn import sequence_dropout
 from recur.ops import scan
 from tests.support import close
 
@@ -86,10 +86,10 @@ def test_embedding_dropout_takes_whole_tokens_everywhere() -> None:
 @pytest.mark.parametrize("variational", [True, False])
 def test_input_and_output_dropout_hold_one_mask_or_many(variational: bool) -> None:
     ones = torch.ones(50, 9, 20, dtype=torch.float64)
-    dropped = drop_steps(ones, 0.3, training=True, variational=variational)
+    dropped = sequence_dropout(ones, 0.3, training=True, variational=variational)
     assert set(dropped.unique().tolist()) == {0.0, 1 / 0.7}
     assert bool((dropped == dropped[:, :1]).all()) is variational
-    assert drop_steps(ones, 0.3, training=False, variational=variational).eq(1).all()
+    assert sequence_dropout(ones, 0.3, training=False, variational=variational).eq(1).all()
     net = model(embedding=4, dropout_input=0.3, variational=variational)
     vectors = net.embedding(torch.full((50, 9), 5))
     assert bool(((vectors == 0) == (vectors == 0)[:, :1]).all()) is variational

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.cells import cell_names
-from recur.decoding import greedy, likelihood
+from recur.decoding import greedy_decode, likelihood
 from recur.errors import OptionError
 from recur.models import ConditionalModel, Seq2Seq
 from recur.models.options import DecoderOptions, EncoderDecoderOptions
@@ -202,7 +202,7 @@ def test_each_way_learns_to_copy_and_to_stop(way: dict[str, Any]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    written = greedy(model.eval().writer(source, lengths))
+    written = greedy_decode(model.eval().writer(source, lengths))
     assert [w.ids for w in written] == [row[:n].tolist() for row, n in zip(source, lengths, strict=True)]
     assert not any(w.cut for w in written)
 

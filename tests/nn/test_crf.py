@@ -10,14 +10,14 @@ import torchcrf
 from torch import Tensor
 
 from recur.errors import ShapeError
-from recur.nn.crf import CRF, FORBIDDEN, Moves, log_partition, plain_log_partition
+from recur.nn.crf import CRF, FORBIDDEN, Transitions, log_partition, plain_log_partition
 from tests.support import close
 
 B, T, K = 3, 5, 4
 LENGTHS = torch.tensor([5, 1, 3])
 
 
-def made(allowed: Moves | None = None) -> tuple[CRF, Tensor]:
+def made(allowed: Transitions | None = None) -> tuple[CRF, Tensor]:
     torch.manual_seed(0)
     crf = CRF(K, allowed).double()
     for weight in crf.parameters():
@@ -37,7 +37,7 @@ def every_path(crf: CRF, x: Tensor, length: int, constrained: bool) -> dict[tupl
     return found
 
 
-RULES = Moves(
+RULES = Transitions(
     torch.tensor([True, True, False, True]),
     torch.tensor([[1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 1], [1, 1, 0, 0]]).bool(),
     torch.tensor([True, True, True, False]),
@@ -45,7 +45,7 @@ RULES = Moves(
 
 
 @pytest.mark.parametrize("allowed", [None, RULES])
-def test_likelihood_best_paths_and_marginals_are_those_of_all_paths(allowed: Moves | None) -> None:
+def test_likelihood_best_paths_and_marginals_are_those_of_all_paths(allowed: Transitions | None) -> None:
     crf, x = made(allowed)
     tags = torch.randint(K, (B, T))
     likelihood, probability = crf.log_likelihood(x, LENGTHS, tags), crf.marginals(x, LENGTHS)
@@ -99,7 +99,7 @@ def test_its_slopes() -> None:
     crf, x = made()
     moves = [part.detach().clone().requires_grad_() for part in crf.moves()]
     assert torch.autograd.gradcheck(
-        lambda x, *moves: log_partition(x, LENGTHS, Moves(*moves)), (x.requires_grad_(), *moves)
+        lambda x, *moves: log_partition(x, LENGTHS, Transitions(*moves)), (x.requires_grad_(), *moves)
     )
 
 
@@ -109,7 +109,7 @@ def test_products_of_probabilities_give_what_logarithms_give(scale: float) -> No
     x = (x * scale).requires_grad_()
     for dtype in (torch.float64, torch.float32):
         given = x.detach().to(dtype).requires_grad_()
-        moves = Moves(*(part.detach().to(dtype) for part in crf.moves()))
+        moves = Transitions(*(part.detach().to(dtype) for part in crf.moves()))
         fast, plain = log_partition(given, LENGTHS, moves), plain_log_partition(given.double(), LENGTHS, moves)
         close(fast.detach(), plain.detach().to(dtype))
         (a,), (b,) = torch.autograd.grad(fast.sum(), given), torch.autograd.grad(plain.sum(), given)
@@ -121,11 +121,11 @@ def test_where_probabilities_underflow_logarithms_do_not() -> None:
     x = x.clone()
     x[:, 1, 0] = 2000.0  # from where tag 2 cannot follow
     x[:, 2, 2] = 5000.0
-    moves = Moves(*(part.detach() for part in crf.moves()))
+    moves = Transitions(*(part.detach() for part in crf.moves()))
     close(log_partition(x, LENGTHS, moves), plain_log_partition(x, LENGTHS, moves))
     assert torch.isfinite(crf.marginals(x, LENGTHS)).all()
     # no path at all is allowed: the least forbidden one is taken
-    nothing = Moves(torch.zeros(K).bool(), torch.zeros(K, K).bool(), torch.zeros(K).bool())
+    nothing = Transitions(torch.zeros(K).bool(), torch.zeros(K, K).bool(), torch.zeros(K).bool())
     crf, x = made(nothing)
     close(crf.marginals(x, LENGTHS).sum((1, 2)), LENGTHS.double(), tolerance=1e-9)  # numbers of 1e5 stand in these sums
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recur.cells import State, Tensors
 from recur.errors import BackendError, DtypeError, OptionError, ShapeError
-from recur.nn.compose import Composition, RecursiveNet, TensorNet, TreeLSTM
+from recur.nn.composition import Composition, RecursiveNet, TensorNet, TreeLSTM
 from recur.nn.grid import Grid
 from tests.support import close, core
 

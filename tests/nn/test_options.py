@@ -37,7 +37,7 @@ from recur.nn import Connections, Depth, Dropout, Init, Recurrent
         (lambda: Init(forget_bias="1"), "forget_bias must be a number, got '1'"),
         (lambda: Init(forget_bias=float("nan")), "forget_bias must be a number"),
         (lambda: Init(chrono=2), "chrono must be a whole number ≥ 3, got 2"),
-        (lambda: Init(chrono=100, forget_bias=1.0), "leave forget_bias 1 away"),
+        (lambda: Init(chrono=100, forget_bias=1.0), "do not set forget_bias, got 1"),
         (lambda: Init(state="ones"), "the initial state must be zero, learned, or random:σ"),
         (lambda: Init(state="random:x"), "the initial state must be"),
         (lambda: Init(state="random:-1"), "the initial state must be"),

@@ -7,7 +7,7 @@ import torch
 
 from recur.errors import OptionError, ShapeError
 from recur.nn import Pooling
-from recur.nn.attention import POOLS
+from recur.nn.attention import POOLING_KINDS
 from tests.support import close
 
 LENGTHS = torch.tensor([5, 1, 3])
@@ -17,7 +17,7 @@ def states() -> torch.Tensor:
     return torch.randn(3, 5, 4, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("name", POOLING_KINDS)
 def test_each_row_is_pooled_by_its_definition_over_its_own_length(name: str) -> None:
     pool, h = Pooling(name, 4).double(), states()
     found = pool(h, LENGTHS)
@@ -44,7 +44,7 @@ def test_each_row_is_pooled_by_its_definition_over_its_own_length(name: str) -> 
         close(found[row].detach(), expected.detach())
 
 
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("name", POOLING_KINDS)
 def test_what_lies_behind_a_length_changes_nothing(name: str) -> None:
     pool, h = Pooling(name, 4).double(), states()
     spoiled = h.clone()
@@ -52,7 +52,7 @@ def test_what_lies_behind_a_length_changes_nothing(name: str) -> None:
     close(pool(spoiled, LENGTHS).detach(), pool(h, LENGTHS).detach())
 
 
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("name", POOLING_KINDS)
 def test_carried_along_a_sequence_it_is_the_pool_of_all_so_far(name: str) -> None:
     pool, h = Pooling(name, 4).double(), states() * 50  # scores far apart: exponents would overflow
     carried = None

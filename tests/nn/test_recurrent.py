@@ -280,5 +280,5 @@ def test_a_last_layer_of_another_width(options: dict[str, Any]) -> None:
 
 
 def test_widths_that_do_not_fit() -> None:
-    with pytest.raises(OptionError, match="residual connections add layers of one width"):
+    with pytest.raises(OptionError, match="residual connections need layers of equal width"):
         Recurrent("gru", 4, 8, layers=2, top=6, connections=Connections(residual=True))

@@ -13,7 +13,7 @@ from torch import Tensor
 from recur.cells import make_cell
 from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
 from recur.nn import Connections, Depth, Dropout, Init, Recurrent
-from recur.nn.streaming import stack_of
+from recur.nn.streaming import get_native_stack
 from recur.ops.cpu.plans import CorePlan
 from recur.ops.cpu.streaming import MAX_PLANS
 from tests.support import ALL_CELLS, DOUBLE, ISAS, NATIVE_CELLS, close, core, needs_core
@@ -62,7 +62,7 @@ def test_every_pointwise_cell_streams_through_the_core() -> None:
     for name in NATIVE_CELLS:
         if make_cell(name).outputs:  # several states side by side, which the layer above would read
             continue
-        assert stack_of(network(name), torch.randn(2, D, **DOUBLE)) is not None, name
+        assert get_native_stack(network(name), torch.randn(2, D, **DOUBLE)) is not None, name
 
 
 @pytest.mark.parametrize("B", [1, 7, 200])
@@ -181,7 +181,7 @@ def test_scratch_memory_is_held_for_few_batch_sizes() -> None:
     net = network()
     for B in range(1, 50):
         net.step(torch.randn(B, D, **DOUBLE))
-    stack: Any = stack_of(net, torch.randn(1, D, **DOUBLE))
+    stack: Any = get_native_stack(net, torch.randn(1, D, **DOUBLE))
     assert len(stack._plans) == MAX_PLANS
 
 
@@ -267,7 +267,7 @@ def test_a_step_can_be_mapped_over_batches() -> None:
     net, x = network("gru"), torch.randn(4, 2, D, **DOUBLE)
     one_by_one = torch.stack([net.step(part)[0] for part in x])
     close(torch.func.vmap(lambda part: net.step(part)[0])(x), one_by_one)
-    assert core is None or stack_of(net, x[0]) is not None, "and the core is used again afterwards"
+    assert core is None or get_native_stack(net, x[0]) is not None, "and the core is used again afterwards"
 
 
 def test_inputs_in_pieces() -> None:

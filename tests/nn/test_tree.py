@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recur.errors import OptionError, ShapeError
-from recur.nn.compose import COMPOSITIONS
-from recur.nn.tree import Forest, Recursive, Shape
+from recur.nn.composition import COMPOSITIONS
+from recur.nn.tree import Forest, Recursive, TreeShape
 from tests.support import close
 
 D, H = 3, 4
@@ -30,7 +30,7 @@ def network(name: str) -> Recursive:
     return made
 
 
-def both(net: Recursive, shapes: list[Shape]) -> tuple[list[Tensor], list[Tensor]]:
+def both(net: Recursive, shapes: list[TreeShape]) -> tuple[list[Tensor], list[Tensor]]:
     """Every state, and every gradient of a loss that weighs each node differently: by levels, and by recursion."""
     leaves = [sum(not below for below in shape) for shape in shapes]
     x = torch.randn(sum(leaves), D, dtype=torch.float64, requires_grad=True)
@@ -52,7 +52,7 @@ def both(net: Recursive, shapes: list[Shape]) -> tuple[list[Tensor], list[Tensor
 
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_levels_are_plain_recursion_in_value_and_gradient(name: str) -> None:
-    shapes: list[Shape] = [PAIR, CHAIN, LONE, BALANCED, CHAIN]
+    shapes: list[TreeShape] = [PAIR, CHAIN, LONE, BALANCED, CHAIN]
     if name == "child-sum":
         shapes.append(WIDE)
     for got, expected in zip(*both(network(name), shapes), strict=True):
@@ -65,7 +65,7 @@ def test_a_forest_of_single_words() -> None:
 
 
 @st.composite
-def binary_trees(draw: st.DrawFn) -> Shape:
+def binary_trees(draw: st.DrawFn) -> TreeShape:
     nodes: list[tuple[int, ...]] = []
     roots: list[int] = []
     for _ in range(draw(st.integers(1, 9))):
@@ -81,7 +81,7 @@ def binary_trees(draw: st.DrawFn) -> Shape:
 
 
 @given(st.lists(binary_trees(), min_size=1, max_size=5), st.sampled_from(list(COMPOSITIONS)))
-def test_levels_are_plain_recursion_for_trees_of_any_shape(shapes: list[Shape], name: str) -> None:
+def test_levels_are_plain_recursion_for_trees_of_any_shape(shapes: list[TreeShape], name: str) -> None:
     for got, expected in zip(*both(network(name), shapes), strict=True):
         close(got, expected)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recur
-from recur.data.series import Bands
+from recur.data.series import PredictionIntervals
 from recur.tasks.forecast import measuring, rolling
 from recur.tasks.forecast.task import read_series
 from tests.tasks.test_forecast_parts import noise, settled, wide
@@ -61,7 +61,7 @@ def test_eval_fits_them_to_what_came_before_each_origin(mix: bool, tmp_path: Pat
                     made[i, :, v], true = forecasts[v, s, o]
                     there = panel.series[s].start + o + np.arange(3) < now
                     target[i, there, v] = true[there]
-            bands = Bands.fit(target, made, (0.1, 0.5, 0.9))
+            bands = PredictionIntervals.fit(target, made, (0.1, 0.5, 0.9))
             asked = np.stack([forecasts[v, number, origin][0] for v in range(2)], axis=1)
             expected = bands.apply(asked)
             for v in range(2):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from recur.baselines.forecasts import Form
-from recur.data.series import Columns, Panel, parse_panel
+from recur.baselines.forecasts import AutoregressionOptions
+from recur.data.series import Panel, SeriesColumns, parse_panel
 from recur.tasks.forecast.batches import EPOCH, WindowBatches
 from recur.tasks.forecast.rows import Rows, Scale, Settings, known_names, make_rows, past_names
 
@@ -22,7 +22,7 @@ def panel(seed: int = 0, T: int = 40) -> Panel:
     for t in range(T):
         a, b, x, p = draw.normal(size=4)
         lines.append(f"{t},{'' if t == 7 else f'{a + 5:.4f}'},{b:.4f},{x:.4f},{p:.4f}")
-    return parse_panel(lines, "y.csv", Columns(targets=("a", "b"), future=("x",), past=("p",)))
+    return parse_panel(lines, "y.csv", SeriesColumns(targets=("a", "b"), future=("x",), past=("p",)))
 
 
 def rows(given: Panel, s: Settings = BASE, n: int = 25, m: int = 30) -> Rows:
@@ -88,8 +88,8 @@ def test_autoregressions_of_a_form_and_of_series_too_short_for_it() -> None:
         "id,t,y",
         *(f"s{k},{t},{(t * (k + 1)) % 5 + 0.1 * t:.2f}" for k in range(2) for t in range(40 if k else 9)),
     ]
-    given = parse_panel(lines, "y.csv", Columns(id="id", date="t"))
-    made = make_rows(given, [9, 40], [9, 40], BASE._replace(linear=True), Form(6, False, True, 0.0))
+    given = parse_panel(lines, "y.csv", SeriesColumns(id="id", date="t"))
+    made = make_rows(given, [9, 40], [9, 40], BASE._replace(linear=True), AutoregressionOptions(6, False, True, 0.0))
     assert made.linear is not None
     assert made.linear.shape == (2, 1, 7, 3)
     assert bool((made.linear[0, 0, 1:4] == 0).all())  # nine values are enough for three lags

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 import recur
 from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
-from recur.models import LanguageModel, OutputTagger, Words
+from recur.models import LanguageModel, OutputTagger, WordBatch
 from recur.nn import Depth, FeedForward, OutputRecurrent
 from recur.tasks import make_options, task_class, task_of
 from tests.small_runs import begin
@@ -28,7 +28,7 @@ def tagger(**fields: Any) -> OutputTagger:
 
 def test_with_a_teacher_a_tag_sees_its_word_and_the_tag_before() -> None:
     model, ids = tagger(embedding=5), torch.randint(9, (2, 5))
-    words, tags = Words.of_tokens(ids, torch.tensor([5, 3])), torch.randint(4, (2, 5))
+    words, tags = WordBatch.of_tokens(ids, torch.tensor([5, 3])), torch.randint(4, (2, 5))
     with torch.no_grad():
         found = model(words, tags).flatten(0, 1)
         net, x = model.network, model.embedding(ids).flatten(0, 1)
@@ -47,7 +47,7 @@ def test_with_a_teacher_a_tag_sees_its_word_and_the_tag_before() -> None:
 @pytest.mark.parametrize("clock", [{}, {"time_input": True, "time_scale": 5.0}])
 def test_free_running_is_step_by_step_and_reads_its_own_tags(clock: dict[str, Any]) -> None:
     model, ids = tagger(depth_input=1, depth_output=1, **clock), torch.randint(9, (2, 5))
-    words = Words.of_tokens(ids, torch.tensor([5, 5]))
+    words = WordBatch.of_tokens(ids, torch.tensor([5, 5]))
     with torch.no_grad():
         free = model(words)
         state, found = None, []
@@ -70,7 +70,7 @@ def test_a_feed_forward_layer_is_its_equation_and_carries_nothing() -> None:
     assert (state, trace.backend) == ((), "all at once")
     close(net.step(x[:, 1])[0], expected[:, 1])
     for kind in (FeedForward(2, 2), OutputRecurrent(2, 2, 2)):
-        with pytest.raises(OptionError, match="there is no transition to deepen"):
+        with pytest.raises(OptionError, match="depth.transition needs a recurrence"):
             type(kind)(*[2] * (2 if isinstance(kind, FeedForward) else 3), depth=Depth(transition=1))
     with pytest.raises(recur.errors.ShapeError, match="x must be"):
         net(x[0])

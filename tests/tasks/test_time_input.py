@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import recur
-from recur.data.series import Clock, parse_panel
+from recur.data.series import TimeFeature, parse_panel
 from recur.data.text import Stream
 from recur.diagnostics.context import time_as_input
 from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
 from recur.models import LanguageModel
-from recur.models.inputs import positions, scaled
+from recur.models.inputs import scale_time, time_positions
 from recur.tasks import make_options, task_class
 from tests.small_runs import begin
 from tests.support import close
@@ -25,18 +25,18 @@ from tests.support import close
 
 def test_t_rises_from_minus_one_to_one_and_beyond_it_slowly() -> None:
     t = torch.tensor([0.0, 25.0, 50.0, 100.0, 100 * math.e, 100 * math.e**3])
-    close(scaled(t, 100.0), torch.tensor([-1.0, -0.5, 0.0, 1.0, 3.0, 7.0]))
-    near = scaled(torch.tensor([99.0, 100.0, 101.0]), 100.0).double()
+    close(scale_time(t, 100.0), torch.tensor([-1.0, -0.5, 0.0, 1.0, 3.0, 7.0]))
+    near = scale_time(torch.tensor([99.0, 100.0, 101.0]), 100.0).double()
     assert float(near[1] - near[0]) == pytest.approx(float(near[2] - near[1]), rel=0.02), "no jump of the slope"
-    found = Clock(7, 100.0).read(7, 400)
-    close(torch.from_numpy(found).float(), scaled(torch.arange(400), 100.0))
+    found = TimeFeature(7, 100.0).read(7, 400)
+    close(torch.from_numpy(found).float(), scale_time(torch.arange(400), 100.0))
 
 
 def test_t_goes_on_from_where_rows_begin_and_is_0_again_behind_a_reset() -> None:
     start = torch.tensor([5, 0])
-    assert positions(start, 4).tolist() == [[5, 6, 7, 8], [0, 1, 2, 3]]
+    assert time_positions(start, 4).tolist() == [[5, 6, 7, 8], [0, 1, 2, 3]]
     reset = torch.tensor([[False, False, True, False], [True, False, False, True]])
-    assert positions(start, 4, reset).tolist() == [[5, 6, 0, 1], [0, 1, 2, 0]]
+    assert time_positions(start, 4, reset).tolist() == [[5, 6, 0, 1], [0, 1, 2, 0]]
 
 
 def language_model(**fields: Any) -> LanguageModel:
@@ -114,7 +114,7 @@ def test_the_probe_sees_what_depends_on_t() -> None:
 def test_the_end_of_a_dated_file_knows_its_t() -> None:
     lines = ["month,y", *(f"{2000 + k // 12}-{k % 12 + 1:02},{k}" for k in range(60))]
     whole, end = (parse_panel(part, "x.csv").series[0] for part in (lines, [lines[0], *lines[41:]]))
-    clock = Clock(whole.start, 36.0)
+    clock = TimeFeature(whole.start, 36.0)
     np.testing.assert_allclose(clock.read(end.start, 23), clock.read(whole.start, 63)[40:], atol=1e-12)
 
 

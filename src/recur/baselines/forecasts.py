@@ -1,9 +1,11 @@
-"""Plain forecasts. Each takes values (T, C) without gaps and origins (N,), and gives the next k of every origin at
-once, (N, k, C), from what comes before the origin alone.
+"""Baseline forecasts: naive, seasonal naive, naive 2, and linear autoregressions of one or all series.
+
+Each takes values (T, C) without gaps and origins (N,), and returns the next k values after every origin, (N, k, C),
+computed only from values before the origin.
 
 naive            ŷ_{o+j} = y_o
-seasonal naive   ŷ_{o+j} = the value one season before, or two where that lies ahead
-naive 2          the naive forecast of seasonally adjusted values, with the season put back: M4's yardstick
+seasonal naive   ŷ_{o+j} = value one season before, or two where one is not known yet
+naive 2          naive forecast of the seasonally adjusted values, with the season added back: the benchmark of M4
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from recur.data.series.scores import deviations, mase_scales
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
 
-Plain = Callable[[Floats, Ids, int], Floats]
-"""values (T, C), origins (N,), k → (N, k, C)"""
+BaselineForecast = Callable[[Floats, Ids, int], Floats]
+"""Function of values (T, C), origins (N,) and k to forecasts (N, k, C)."""
 
 
 def naive_forecasts(values: Floats, at: Ids, k: int) -> Floats:
@@ -42,10 +44,10 @@ class SeasonalNaive:
 
 @dataclass(frozen=True)
 class Naive2:
-    """Seasonal factors of each series, found where it was fitted; all ones where there is no season."""
+    """Naive forecast with multiplicative seasonal factors; all ones if a series is not seasonal."""
 
     factors: Floats
-    """(season, C): by the row's number modulo the season."""
+    """(season, C): factors by row number modulo the season."""
 
     @staticmethod
     def fit(train: Floats, season: int) -> Naive2:
@@ -62,8 +64,10 @@ class Naive2:
 
 
 def is_seasonal(series: Floats, season: int) -> bool:
-    """M4's test: the autocorrelation at the season lies outside the 90 % limits that those before it leave (Bartlett);
-    at least three seasons, and no value at which a factor would have no sense."""
+    """Return True by the test of M4: the autocorrelation at the season is outside the 90 % limits (Bartlett).
+
+    The series must have at least three seasons and only positive values.
+    """
     if len(series) < 3 * season or series.min() <= 0:
         return False
     apart = series - series.mean()
@@ -76,8 +80,10 @@ def is_seasonal(series: Floats, season: int) -> bool:
 
 
 def seasonal_factors(series: Floats, season: int) -> Floats:
-    """(season,): the classical multiplicative decomposition: values by their centred moving average, means by phase,
-    which themselves have mean 1."""
+    """Return factors (season,) of the classical multiplicative decomposition.
+
+    Values are divided by their centred moving average and averaged by phase; the factors have mean 1.
+    """
     weights = np.ones(season) if season % 2 else np.r_[0.5, np.ones(season - 1), 0.5]
     trend = np.convolve(series, weights / season, "valid")
     half = len(weights) // 2
@@ -88,26 +94,32 @@ def seasonal_factors(series: Floats, season: int) -> Floats:
     return found
 
 
-LEAST_RIDGE = 1e-12
-"""Inputs may say the same twice: a constant, an exact recurrence."""
+MIN_RIDGE = 1e-12
+"""Least ridge: inputs may be collinear, as for a constant or an exact recurrence."""
 
-MOST_LAGS = 400
+MAX_LAGS = 400
 
 RIDGES = (0.0, 1e-3, 1e-1)
-"""Tried: shares of the inputs' mean square that are added to each."""
+"""Ridge candidates, as fractions of the mean square of the inputs."""
 
-INNER = 0.2
-"""Of the training part, to choose on."""
+SELECTION_FRACTION = 0.2
+"""Fraction of the training set that is used to choose options."""
 
-MOST_CHECKED = 200
-"""Origins to choose on."""
+MAX_SELECTION_ORIGINS = 200
+"""Largest number of origins used to choose options."""
 
-MOST_VALUES = 50_000
-"""Values to choose on: of a long horizon fewer origins do."""
+MAX_SELECTION_VALUES = 50_000
+"""Largest number of values used to choose options: a long horizon needs fewer origins."""
 
 
-class Form(NamedTuple):
-    """One way to fit a linear autoregression."""
+class AutoregressionOptions(NamedTuple):
+    """Options of a linear autoregression.
+
+    lags      number of past values
+    direct    one equation per step ahead; else one equation, iterated
+    relative  values relative to the last one
+    ridge     fraction of the mean square of the inputs that is added to the diagonal
+    """
 
     lags: int
     direct: bool = False
@@ -117,9 +129,11 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class Autoregression:
-    form: Form
+    """Fitted linear autoregression."""
+
+    form: AutoregressionOptions
     weights: Floats
-    """(C, 1 + lags, k): of 1, and of the last values, the oldest first."""
+    """(C, 1 + lags, k): weights of 1 and of the last values, oldest first."""
 
     @property
     def name(self) -> str:
@@ -133,8 +147,8 @@ class Autoregression:
         return found.transpose(1, 2, 0)
 
 
-def fit_autoregression(train: Floats, k: int, form: Form) -> Autoregression:
-    """Of each series (T, C), without gaps, on its own."""
+def fit_autoregression(train: Floats, k: int, form: AutoregressionOptions) -> Autoregression:
+    """Fit a linear autoregression to each series of (T, C), without gaps."""
     least = 2 * form.lags + 2 + (k - 1 if form.direct else 0)
     if len(train) < least:
         raise OptionError(f"a linear autoregression on {form.lags} values needs {least} to fit, got {len(train)}")
@@ -147,10 +161,13 @@ def fit_autoregression(train: Floats, k: int, form: Form) -> Autoregression:
 def fit_autoregressions(
     series: Sequence[Floats], k: int, seasons: Sequence[int], fitted: Sequence[int] | None = None
 ) -> list[Autoregression | None]:
-    """Of several series (T, C), fitted to the first so many values of each, in the form that forecasts the rest best;
-    without `fitted` to all, in the form that forecasts the last fifth best from the others. A shorter series takes
-    fewer lags; None where it is too short for any."""
-    form = choose_form(series, k, seasons, fitted)
+    """Fit linear autoregressions to several series (T, C), with common options.
+
+    fitted   number of first values of each series to fit to; the options are those that forecast the rest best. By
+             default all values are fitted, and the options are those that forecast the last fifth best.
+    A shorter series uses fewer lags; None if it is too short for any.
+    """
+    form = choose_autoregression(series, k, seasons, fitted)
     found: list[Autoregression | None] = []
     for values, n in zip(series, fitted or map(len, series), strict=True):
         most = (n - 2 - (k - 1 if form.direct else 0)) // 2
@@ -159,14 +176,18 @@ def fit_autoregressions(
     return found
 
 
-def choose_form(series: Sequence[Floats], k: int, seasons: Sequence[int], fitted: Sequence[int] | None = None) -> Form:
-    """By the mean squared error in deviations, of all series together; of a series that is too short for so many lags,
-    that of the most it is long enough for."""
-    errors: dict[Form, list[float]] = {}
-    choices = lag_choices(seasons)
+def choose_autoregression(
+    series: Sequence[Floats], k: int, seasons: Sequence[int], fitted: Sequence[int] | None = None
+) -> AutoregressionOptions:
+    """Return the options with the smallest mean squared error, in standard deviations, over all series.
+
+    A series too short for a number of lags counts with the largest number it allows.
+    """
+    errors: dict[AutoregressionOptions, list[float]] = {}
+    choices = candidate_lags(seasons)
     for values, n in zip(series, fitted or [_all_but_last(len(values), k) for values in series], strict=True):
         at = origins(n, len(values), k)
-        most = min(MOST_CHECKED, MOST_VALUES // k)
+        most = min(MAX_SELECTION_ORIGINS, MAX_SELECTION_VALUES // k)
         at = at[:: -(-len(at) // max(most, 1))] if len(at) else np.array([n])
         target, scale = windows(values, at, k), deviations(values[:n])
         fitting = [lags for lags in choices if n >= 3 * lags + k + 2]
@@ -180,47 +201,51 @@ def choose_form(series: Sequence[Floats], k: int, seasons: Sequence[int], fitted
 
 
 def _all_but_last(n: int, k: int) -> int:
-    return max(n - max(round(INNER * n), min(k, n // 3)), 1)
+    return max(n - max(round(SELECTION_FRACTION * n), min(k, n // 3)), 1)
 
 
-def lag_choices(seasons: Sequence[int]) -> tuple[int, ...]:
-    """How many lags are worth a try: few, and a little more than one, two or four seasons have."""
-    found = {n * season + 1 for season in seasons for n in (1, 2, 4) if season > 1 and n * season <= MOST_LAGS}
+def candidate_lags(seasons: Sequence[int]) -> tuple[int, ...]:
+    """Return candidate numbers of lags: a few, and slightly more than one, two or four seasons."""
+    found = {n * season + 1 for season in seasons for n in (1, 2, 4) if season > 1 and n * season <= MAX_LAGS}
     return tuple(sorted({1, 2, 4, 8, *(found or {16, 32})}))
 
 
-def _candidates(train: Floats, k: int, choices: Sequence[int]) -> Iterator[tuple[Form, Autoregression]]:
-    """All forms of so many lags, which rise; those of fewer are parts of the same sums of products."""
+def _candidates(
+    train: Floats, k: int, choices: Sequence[int]
+) -> Iterator[tuple[AutoregressionOptions, Autoregression]]:
+    """Yield all candidate models; those with fewer lags use parts of the same sums of products."""
     for relative in (False, True) if choices else ():
         sums = [_moments(y, choices[-1], k, relative) for y in train.T]
         for lags, ridge in itertools.product(choices, RIDGES):
             solved = [_solve(part.of(lags), ridge) for part in sums]
             for direct in (False, True):
-                form = Form(lags, direct, relative, ridge)
+                form = AutoregressionOptions(lags, direct, relative, ridge)
                 weights = [_matrix(fitted, y, form, k) for fitted, y in zip(solved, train.T, strict=True)]
                 yield form, Autoregression(form, np.stack(weights))
 
 
 class _Moments(NamedTuple):
-    """Sums of products of the inputs (1, and the last values, the oldest first) and of the targets."""
+    """Sums of products of the inputs (1 and the last values, oldest first) and of the targets."""
 
     inputs: Floats
     """(1 + lags, 1 + lags)"""
     targets: Floats
     """(1 + lags, k)"""
     least: float
-    """A sum of squares below this is rounding: the last value less itself, or what repeats exactly, tells nothing."""
+    """Sums of squares below this are rounding errors and carry no information."""
 
     def of(self, lags: int) -> _Moments:
-        """Of so many lags only."""
+        """Return the moments of fewer lags."""
         kept = np.r_[0, len(self.inputs) - lags : len(self.inputs)]
         return _Moments(self.inputs[np.ix_(kept, kept)], self.targets[kept], self.least)
 
 
 def _moments(series: Floats, lags: int, k: int, relative: bool) -> _Moments:
-    """Of a series z less its mean, for sums of squares of large numbers lose what lies beside them. Over all n windows,
-    G_ij = Σ_t z_{t+i} z_{t+j} is summed up in its first row alone: G_{i+1,j+1} is G_ij with one product more at its end
-    and one less at its beginning."""
+    """Return the moments of a series minus its mean, which avoids cancellation in sums of large squares.
+
+    Only the first row of G_ij = Σ_t z_{t+i} z_{t+j} is summed over all n windows: G_{i+1,j+1} is G_ij plus one product
+    at the end and minus one at the start.
+    """
     z, width = series - series.mean(), lags + k
     n = len(z) - width + 1
     begin, end = z[:width], z[n:]
@@ -242,19 +267,19 @@ def _moments(series: Floats, lags: int, k: int, relative: bool) -> _Moments:
 
 
 def _solve(sums: _Moments, ridge: float) -> Floats:
-    """(1 + lags, k): least squares; the intercept is not held small, and inputs are of one scale."""
+    """Return the least-squares weights (1 + lags, k); the intercept is not penalised, and inputs are standardised."""
     n, mean = sums.inputs[0, 0], sums.inputs[0] / sums.inputs[0, 0]
     inputs = (sums.inputs - n * np.outer(mean, mean))[1:, 1:]
     targets = (sums.targets - np.outer(mean, sums.targets[0]))[1:]
     squares = inputs.diagonal()
     spread = np.sqrt(np.where(squares > sums.least, squares, np.inf))
-    correlations = inputs / np.outer(spread, spread) + max(ridge, LEAST_RIDGE) * np.eye(len(spread))
+    correlations = inputs / np.outer(spread, spread) + max(ridge, MIN_RIDGE) * np.eye(len(spread))
     weights = np.linalg.solve(correlations, targets / spread[:, None]) / spread[:, None]
     return np.concatenate([(sums.targets[0] / n - mean[1:] @ weights)[None], weights])
 
 
-def _matrix(fitted: Floats, series: Floats, form: Form, k: int) -> Floats:
-    """(1 + lags, k): what was fitted to a series less its mean, for the series itself."""
+def _matrix(fitted: Floats, series: Floats, form: AutoregressionOptions, k: int) -> Floats:
+    """Return weights (1 + lags, k) for the series itself, from weights for the series minus its mean."""
     fitted = (fitted if form.direct else fitted[:, :1]).copy()
     if form.relative:  # to values less the last one: that is put back
         fitted[-1] += 1 - fitted[1:].sum(0)
@@ -263,7 +288,7 @@ def _matrix(fitted: Floats, series: Floats, form: Form, k: int) -> Floats:
 
 
 def _iterated(phi: Floats, k: int) -> Floats:
-    """(1 + lags, k): the recurrence c, φ (the oldest first) run on 1 and on each of the last values alone."""
+    """Return weights (1 + lags, k) of the iterated recurrence c, φ (oldest first), one unit input at a time."""
     lags = len(phi) - 1
     path = np.zeros((lags + k, 1 + lags))
     path[:lags, 1:] = np.eye(lags)
@@ -273,29 +298,31 @@ def _iterated(phi: Floats, k: int) -> Floats:
     return path[lags:].T
 
 
-HORIZONS = (4, 8, 16, 24)
-"""How long windows are."""
+WINDOW_HORIZONS = (4, 8, 16, 24)
+"""Window lengths in multiples of the horizon."""
 
-SHORTEST = 20
-"""Values that a window has at least, or a quarter of what a usual series has; before the first, it is repeated."""
+MIN_WINDOW = 20
+"""Least number of values of a window, or a quarter of the median length; the first value is repeated before it."""
 
-MOST_WINDOWS = 1000
-"""Of a series: the last ones."""
+MAX_WINDOWS = 1000
+"""Largest number of windows of a series: the last ones."""
 
 RIDGE = 1e-3
-"""A share of the inputs' mean square."""
+"""Fraction of the mean square of the inputs."""
 
 
 @dataclass(frozen=True)
 class SharedAutoregression:
+    """Linear autoregression with weights shared by all series, averaged over several window lengths."""
+
     weights: tuple[Floats, ...]
-    """Of each window, (1 + lags, k): of 1, and of its values, the oldest first; the last one's are zeros."""
+    """For each window, (1 + lags, k): weights of 1 and of its values, oldest first; those of the last value are 0."""
     log: bool = False
 
     name: ClassVar[str] = "shared linear autoregression"
 
     def __call__(self, values: Floats, at: Ids, k: int) -> Floats:
-        """(N, k, C) from values (T, C) without gaps."""
+        """Return forecasts (N, k, C) for values (T, C) without gaps."""
         z = np.log(values) if self.log else values
         made = [_forecasts(z, at, weights[:, :k]) for weights in self.weights]
         found: Floats = np.mean([np.exp(np.minimum(one, 700.0)) if self.log else one for one in made], axis=0)
@@ -303,22 +330,26 @@ class SharedAutoregression:
 
 
 def fit_shared(series: Sequence[Floats], k: int, lags: Sequence[int] = (), log: bool = False) -> SharedAutoregression:
-    """To series (T, C) without gaps, positive ones for their logarithms; on windows of so many lags, or of some
-    horizons."""
+    """Fit to series (T, C) without gaps; with `log`, to the logarithms of positive series.
+
+    lags   window lengths; by default multiples of the horizon
+    """
     usual = int(np.median([len(values) for values in series]))
-    lags = lags or sorted({max(min(n * k, usual), 2) for n in HORIZONS})
+    lags = lags or sorted({max(min(n * k, usual), 2) for n in WINDOW_HORIZONS})
     seen = [np.log(values) if log else values for values in series]
-    shortest = max(min(SHORTEST, usual // 4), 2)
+    shortest = max(min(MIN_WINDOW, usual // 4), 2)
     return SharedAutoregression(tuple(_fit(seen, k, n, shortest) for n in lags), log)
 
 
-def logarithms_serve(series: Sequence[Floats], k: int, fitted: Sequence[int]) -> bool:
-    """Whether, fitted to the first so many values of each series, one of their logarithms forecasts the k that follow
-    better: by the mean absolute error in units of MASE. It is asked of one window, for all."""
+def prefers_logarithms(series: Sequence[Floats], k: int, fitted: Sequence[int]) -> bool:
+    """Return True if a model of the logarithms forecasts the k values after the fitted ones better.
+
+    The measure is the mean absolute error in units of MASE, for one window length.
+    """
     if not all(bool((values > 0).all()) for values in series):
         return False
     first = [values[:n] for values, n in zip(series, fitted, strict=True)]
-    lags = [max(min(HORIZONS[1] * k, int(np.median(fitted))), 2)]
+    lags = [max(min(WINDOW_HORIZONS[1] * k, int(np.median(fitted))), 2)]
     plain, logs = (_error(fit_shared(first, k, lags, log), series, k, fitted) for log in (False, True))
     return logs < plain
 
@@ -326,7 +357,7 @@ def logarithms_serve(series: Sequence[Floats], k: int, fitted: Sequence[int]) ->
 def _fit(series: Sequence[Floats], k: int, lags: int, shortest: int) -> Floats:
     products, targets = np.zeros((1 + lags, 1 + lags)), np.zeros((1 + lags, k))
     for z in series:
-        at = np.arange(shortest, len(z) - k + 1)[-MOST_WINDOWS:]
+        at = np.arange(shortest, len(z) - k + 1)[-MAX_WINDOWS:]
         for part in blocks(at, (lags + k) * z.shape[1]):
             past, last, unit = _normalised(z, part, lags)
             moved = unit[:, 0] > 0  # a window that stood still has no unit
@@ -336,7 +367,7 @@ def _fit(series: Sequence[Floats], k: int, lags: int, shortest: int) -> Floats:
             products += design.T @ design / len(at) ** 0.5
             targets += design.T @ y / len(at) ** 0.5
     if not products[0, 0]:
-        raise OptionError(f"no series has a window of {shortest} values that are not all the same, and {k} behind it")
+        raise OptionError(f"no series has a window of {shortest} values that are not all equal, followed by {k} values")
     ridge = RIDGE * np.trace(products[1:, 1:]) / lags
     weights = np.zeros((1 + lags, k))  # the last value less itself is nothing, and has no weight
     weights[:-1] = np.linalg.solve(products[:-1, :-1] + ridge * np.eye(lags), targets[:-1])
@@ -351,7 +382,7 @@ def _forecasts(z: Floats, at: Ids, weights: Floats) -> Floats:
 
 
 def _error(model: SharedAutoregression, series: Sequence[Floats], k: int, fitted: Sequence[int]) -> float:
-    """Of forecasts of what follows the values that it was fitted to; each series counts alike."""
+    """Return the mean error of forecasts of the values after the fitted ones; each series counts equally."""
     errors = []
     for values, n in zip(series, fitted, strict=True):
         if 2 <= n < len(values):
@@ -362,7 +393,7 @@ def _error(model: SharedAutoregression, series: Sequence[Floats], k: int, fitted
 
 
 def _normalised(z: Floats, at: Ids, lags: int) -> tuple[Floats, Floats, Floats]:
-    """The window before each origin (N, lags, C), its last value and its unit (N, 1, C), 0 where it stood still."""
+    """Return the window before each origin (N, lags, C), its last value and its scale (N, 1, C), 0 if constant."""
     past = histories(z, at, lags)
     last, unit = past[:, -1:], past.std(1, keepdims=True)
     unit = np.where(unit > 1e-9 * np.abs(past).max(1, keepdims=True), unit, 0.0)

@@ -79,9 +79,9 @@ def logprob(
 
 def _lines() -> list[str]:
     """Of standard input, each a text of its own, blank ones included: the nth answer is that to the nth line."""
-    from recur.data.text.labelled import arriving
+    from recur.data.text.labelled import read_standard_input
 
-    return [line for lines in arriving(blank=True) for line in lines]
+    return [line for lines in read_standard_input(blank=True) for line in lines]
 
 
 def _measure(path: Path, label: str | None, device: str, trust: bool) -> tuple[Measure, str]:

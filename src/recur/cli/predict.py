@@ -99,7 +99,7 @@ def predict(
     device
         cpu, cuda, cuda:N or auto.
     """
-    from recur.data.text.labelled import arriving
+    from recur.data.text.labelled import read_standard_input
 
     screen = Screen(output)
     model, files = open_runs(models, device, opening.trust)
@@ -133,7 +133,7 @@ def predict(
         screen.note(f"waiting for what to predict: type it here, {what}; Ctrl-D ends. Or name a file")
     inputs: Iterator[Iterable[str]]
     inputs = (
-        arriving()
+        read_standard_input()
         if not files
         else (
             _Lines(name, model.takes_lines) if (given := model.read_inputs(name)) is None else given for name in files

@@ -1,4 +1,4 @@
-"""Readers of data: text, series, signals, images and data frames. Nothing here imports torch."""
+"""Data readers: text, time series, signals, images and data frames. Nothing here imports torch."""
 
 from __future__ import annotations
 

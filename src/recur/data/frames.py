@@ -1,12 +1,10 @@
-"""Data in memory: pandas or polars frames, arrays and lists, as the columns and files that tasks read.
+"""Data in memory: pandas or polars frames, arrays and lists, converted to the columns and files that tasks read.
 
-None of these packages is imported: an object that looks like a frame is one.
+Neither package is imported: an object with the interface of a frame is treated as one.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
@@ -14,29 +12,39 @@ from typing import Any
 
 import numpy as np
 
+from recur.data.csv_files import format_row
 from recur.errors import TextError, listed, shown
 from recur.utils.files import replacing, write_atomically
 
-__all__ = ["NAMES", "columns_of", "csv_lines", "is_data", "is_frame", "is_series", "one_line", "write_data"]
+__all__ = [
+    "DEFAULT_COLUMNS",
+    "columns_of",
+    "csv_lines",
+    "is_frame",
+    "is_in_memory",
+    "is_series",
+    "single_line",
+    "write_data",
+]
 
 
-Columns = dict[str, list[Any]]
+ColumnDict = dict[str, list[Any]]
 
 
 def is_frame(given: object) -> bool:
-    """Whether it has named columns and rows, as the frames of pandas and polars have."""
+    """Return True if the object has named columns and rows, like the frames of pandas and polars."""
     shape = getattr(given, "shape", None)
     return isinstance(shape, tuple) and len(shape) == 2 and hasattr(given, "columns") and hasattr(given, "__getitem__")
 
 
 def is_series(given: object) -> bool:
-    """Whether it is one column of a frame."""
+    """Return True if the object is one column of a frame."""
     shape = getattr(given, "shape", None)
     return isinstance(shape, tuple) and len(shape) == 1 and hasattr(given, "to_list")
 
 
-def values_of(column: object) -> list[Any]:
-    """The values of a column, or of a list, as Python has them."""
+def column_values(column: object) -> list[Any]:
+    """Return the values of a column or list as Python objects."""
     if is_series(column):
         return list(column.to_list())  # type: ignore[attr-defined]
     if isinstance(column, np.ndarray):
@@ -46,32 +54,32 @@ def values_of(column: object) -> list[Any]:
     return list(column)
 
 
-def columns_of(given: object) -> Columns:
-    """The columns of a frame, a series, a mapping of lists or an array; an index of dates is a column of its own."""
+def columns_of(given: object) -> ColumnDict:
+    """Return the columns of a frame, series, mapping of lists or array. A date index becomes a column."""
     if isinstance(given, Mapping):
-        found = {str(name): values_of(column) for name, column in given.items()}
+        found = {str(name): column_values(column) for name, column in given.items()}
     elif is_frame(given):
         names = list(given.columns)  # type: ignore[attr-defined]
         if len({str(name) for name in names}) < len(names):
-            raise TextError(f"two columns of the frame have one name: {', '.join(map(str, names))}")
-        found = _dates(given) | {str(name): values_of(given[name]) for name in names}  # type: ignore[index]
+            raise TextError(f"two columns of the frame have the same name: {', '.join(map(str, names))}")
+        found = _dates(given) | {str(name): column_values(given[name]) for name in names}  # type: ignore[index]
     elif is_series(given):
         name = getattr(given, "name", None)
-        found = _dates(given) | {"value" if name in (None, "") else str(name): values_of(given)}
+        found = _dates(given) | {"value" if name in (None, "") else str(name): column_values(given)}
     elif isinstance(given, np.ndarray) and given.ndim == 2:
         found = {f"x{k}": column.tolist() for k, column in enumerate(given.T, start=1)}
     elif isinstance(given, np.ndarray | Sequence) and not isinstance(given, str | bytes):
-        found = {"value": values_of(given)}
+        found = {"value": column_values(given)}
     else:
         raise TextError(f"a table is a frame, an array or columns by name, got {type(given).__name__} {shown(given)}")
     if not found or len({len(column) for column in found.values()}) > 1:
         sizes = ", ".join(f"{name}: {len(column)}" for name, column in found.items())
-        raise TextError(f"the columns of a table are of one length, got {sizes or 'none'}")
+        raise TextError(f"the columns of a table must have equal length, got {sizes or 'none'}")
     return found
 
 
-def _dates(given: object) -> Columns:
-    """pandas keeps dates in an index; one that only counts rows is no column."""
+def _dates(given: object) -> ColumnDict:
+    """Return the date index of a pandas object as a column; nothing if the index only counts rows."""
     index = getattr(given, "index", None)
     if index is None or not hasattr(index, "to_list"):
         return {}
@@ -82,25 +90,19 @@ def _dates(given: object) -> Columns:
     return {name: values}
 
 
-def csv_lines(columns: Columns) -> Iterator[str]:
-    """A header and a row a line, without their ends."""
+def csv_lines(columns: ColumnDict) -> Iterator[str]:
+    """Yield a header and one CSV line per row, without line ends."""
     whole_days = {name: all(_is_midnight(v) for v in values) for name, values in columns.items()}
-    yield _line(columns)
+    yield format_row(map(single_line, columns))
     for row in zip(*columns.values(), strict=True):
-        cells = [cell(v, whole_days[name]) for name, v in zip(columns, row, strict=True)]
+        cells = [format_cell(v, whole_days[name]) for name, v in zip(columns, row, strict=True)]
         if not any(cells):
             cells[0] = "NA"  # a line without anything would be none
-        yield _line(cells)
+        yield format_row(map(single_line, cells))
 
 
-def _line(fields: Any) -> str:
-    written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow([one_line(str(field)) for field in fields])
-    return written.getvalue()
-
-
-def cell(value: object, whole_days: bool = False) -> str:
-    """A value as a file has it; what is missing is empty."""
+def format_cell(value: object, whole_days: bool = False) -> str:
+    """Return a value as text for a file; empty if it is missing."""
     if is_missing(value):
         return ""
     if isinstance(value, datetime):
@@ -113,7 +115,7 @@ def cell(value: object, whole_days: bool = False) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """None, NaN, and what pandas has for them."""
+    """Return True for None, NaN and pandas' NA."""
     if value is None:
         return True
     try:
@@ -126,19 +128,23 @@ def _is_midnight(value: object) -> bool:
     return is_missing(value) or not isinstance(value, datetime) or value.time() == time()
 
 
-def one_line(text: str) -> str:
-    """A text without the tabs and line ends that tables of lines are cut by: a space stands for them."""
+def single_line(text: str) -> str:
+    """Replace tabs and line ends in a text by single spaces."""
     return " ".join(text.split()) if any(mark in text for mark in "\t\n\r") else text
 
 
-NAMES = {"labelled": ("text", "label"), "pairs": ("source", "target"), "tagged": ("words", "tags", "sentence")}
-"""The columns of a frame that a kind of file is made of, by the names they have if no others are given."""
+DEFAULT_COLUMNS = {
+    "labelled": ("text", "label"),
+    "pairs": ("source", "target"),
+    "tagged": ("words", "tags", "sentence"),
+}
+"""Default names of the columns that each kind of file is made of."""
 
 ENDINGS = {"labelled": "tsv", "pairs": "tsv", "tagged": "conll", "trees": "txt", "text": "txt", "table": "csv"}
 
 
-def is_data(given: object) -> bool:
-    """Whether this is data itself, and not names of files."""
+def is_in_memory(given: object) -> bool:
+    """Return True if the argument is data, not names of files."""
     if given is None or isinstance(given, str | Path):
         return False
     if isinstance(given, Sequence):
@@ -149,7 +155,10 @@ def is_data(given: object) -> bool:
 def write_data(
     kind: str, given: Any, folder: Path, part: str, columns: Mapping[str, str] | None = None
 ) -> tuple[Path, list[str]]:
-    """The file made of data, and what is worth saying of it. Inputs and their answers come as a tuple of two."""
+    """Write data to a file in `folder`. Return its path and notes for the user.
+
+    given   a frame, or a tuple of inputs and targets
+    """
     notes: list[str] = []
     if kind == "images":
         path = folder / f"{part}.npz"
@@ -166,8 +175,8 @@ def write_data(
 
 
 def _two(kind: str, given: Any, columns: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
-    """Inputs and answers, out of whatever holds both."""
-    names = NAMES[kind][:2]
+    """Return inputs and targets from a frame, a tuple or a list of pairs."""
+    names = DEFAULT_COLUMNS[kind][:2]
     if is_frame(given) or isinstance(given, Mapping):
         found = columns_of(given)
         wanted = [columns.get(name, name) for name in names]
@@ -176,28 +185,30 @@ def _two(kind: str, given: Any, columns: Mapping[str, str]) -> tuple[list[Any], 
                 raise TextError(f"no column {column!r}; name it: {name}=…, one of {listed(list(found))}")
         return found[wanted[0]], found[wanted[1]]
     if isinstance(given, tuple) and len(given) == 2:
-        inputs, answers = values_of(given[0]), values_of(given[1])
+        inputs, answers = column_values(given[0]), column_values(given[1])
     else:
-        rows = values_of(given)
+        rows = column_values(given)
         for k, row in enumerate(rows):
             if isinstance(row, str) or not isinstance(row, Sequence | np.ndarray) or len(row) != 2:
                 raise TextError(f"row {k + 1}: {names[0]} and {names[1]} are expected, got {shown(row)}")
         inputs, answers = [row[0] for row in rows], [row[1] for row in rows]
     if len(inputs) != len(answers):
-        raise TextError(f"{len(inputs)} of {names[0]} and {len(answers)} of {names[1]}: one belongs to the other")
+        raise TextError(
+            f"expected one {names[1]} per {names[0]}, got {len(inputs)} of {names[0]} and {len(answers)} of {names[1]}"
+        )
     return inputs, answers
 
 
 def _pairs(kind: str, given: Any, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:
-    names, changed = NAMES[kind], 0
+    names, changed = DEFAULT_COLUMNS[kind], 0
     if kind == "labelled":
         yield "label\ttext"  # which column is which is known here, and not left to their values
     for k, pair in enumerate(zip(*_two(kind, given, columns), strict=True), start=1):
-        fields = [cell(value) for value in pair]
+        fields = [format_cell(value) for value in pair]
         for name, field in zip(names, fields, strict=True):
             if not field.strip():
                 raise TextError(f"row {k}: the {name} is empty")
-        cut = [one_line(field) for field in fields]
+        cut = [single_line(field) for field in fields]
         changed += cut != fields
         yield f"{cut[1]}\t{cut[0]}" if kind == "labelled" else f"{cut[0]}\t{cut[1]}"
     if changed:
@@ -210,10 +221,10 @@ def _texts(kind: str, given: Any, columns: Mapping[str, str], notes: list[str]) 
         if name not in found:
             raise TextError(f"no column {name!r}; give frame[name], of one of {listed(list(found))}")
         given = found[name]
-    for k, text in enumerate(values_of(given), start=1):
+    for k, text in enumerate(column_values(given), start=1):
         if not isinstance(text, str):
             raise TextError(f"row {k}: a text is expected, got {shown(text)}")
-        yield one_line(text) if kind == "trees" else text
+        yield single_line(text) if kind == "trees" else text
 
 
 def _tagged(kind: str, given: Any, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:
@@ -222,7 +233,7 @@ def _tagged(kind: str, given: Any, columns: Mapping[str, str], notes: list[str])
         yield from _word_by_word(columns_of(given)[by_word], *_two(kind, given, columns))
         return
     for k, (words, tags) in enumerate(zip(*_two(kind, given, columns), strict=True), start=1):
-        words, tags = (part.split() if isinstance(part, str) else values_of(part) for part in (words, tags))
+        words, tags = (part.split() if isinstance(part, str) else column_values(part) for part in (words, tags))
         if len(words) != len(tags) or not words:
             raise TextError(f"sentence {k} has {len(words)} words and {len(tags)} tags")
         yield from (_word(word, tag, f"sentence {k}") for word, tag in zip(words, tags, strict=True))
@@ -239,7 +250,7 @@ def _word_by_word(sentences: Iterable[Any], words: Iterable[Any], tags: Iterable
 
 
 def _word(word: Any, tag: Any, where: str) -> str:
-    fields = ["".join(cell(value).split()) for value in (word, tag)]
+    fields = ["".join(format_cell(value).split()) for value in (word, tag)]
     if not all(fields):
         raise TextError(f"{where}: a word or its tag is empty")
     return "\t".join(fields)
@@ -249,7 +260,7 @@ def _table(kind: str, given: Any, columns: Mapping[str, str], notes: list[str]) 
     if isinstance(given, tuple) and len(given) == 2:
         inputs = columns_of(given[0])
         name = str(getattr(given[1], "name", None) or "target")
-        given = inputs | {name if name not in inputs else f"{name} (target)": values_of(given[1])}
+        given = inputs | {name if name not in inputs else f"{name} (target)": column_values(given[1])}
     elif isinstance(given, Sequence) and given and all(isinstance(row, Mapping) for row in given):
         names = list(dict.fromkeys(name for row in given for name in row))
         given = {name: [row.get(name) for row in given] for name in names}
@@ -263,18 +274,18 @@ def _write_images(path: Path, given: Any) -> None:
         images = np.asarray(given[0])
     except ValueError:  # of several sizes
         images = np.empty(0, object)
-    labels = np.asarray(values_of(given[1]))
+    labels = np.asarray(column_values(given[1]))
     if images.dtype.kind not in "buif" or images.ndim not in (3, 4):
         raise TextError(
             "images are an array (N, R, C) or (N, R, C, 3) of numbers; those of several sizes go into files"
         )
     if len(images) != len(labels):
-        raise TextError(f"{len(images)} images and {len(labels)} labels: one belongs to the other")
+        raise TextError(f"expected one label per image, got {len(images)} images and {len(labels)} labels")
     _write_npz(path, x=images, y=labels.astype(str) if labels.dtype.kind == "O" else labels)
 
 
 def _signals(kind: str, given: Any) -> tuple[list[Any], list[Any]] | None:
-    """Sequences of numbers and what is said of them; None where inputs are others."""
+    """Return sequences of numbers and their labels; None if the inputs are not sequences of numbers."""
     if is_frame(given) or isinstance(given, Mapping):
         return None
     inputs, answers = _two(kind, given, {})
@@ -283,15 +294,18 @@ def _signals(kind: str, given: Any) -> tuple[list[Any], list[Any]] | None:
 
 
 def _write_signals(path: Path, kind: str, signals: list[np.ndarray[Any, Any]], answers: list[Any]) -> None:
-    """All steps behind each other; a label for each sequence, or labels behind each other too."""
+    """Write all steps concatenated, with one label per sequence or concatenated label sequences."""
     shapes = {one.shape[1:] for one in signals}
     if len(shapes) > 1:
-        raise TextError(f"sequences are (T, D) with one D for all, got {', '.join(map(str, sorted(shapes)))}")
+        raise TextError(f"all sequences must be (T, D) with the same D, got {', '.join(map(str, sorted(shapes)))}")
     arrays: dict[str, Any] = {"x": np.concatenate(signals), "lengths": np.array([len(one) for one in signals])}
     if kind == "labelled":
-        arrays["y"] = np.array([cell(one) for one in answers])
+        arrays["y"] = np.array([format_cell(one) for one in answers])
     else:
-        each = [one.split() if isinstance(one, str) else [cell(label) for label in values_of(one)] for one in answers]
+        each = [
+            one.split() if isinstance(one, str) else [format_cell(label) for label in column_values(one)]
+            for one in answers
+        ]
         arrays["y"] = np.array([label for labels in each for label in labels])
         if [len(labels) for labels in each] != arrays["lengths"].tolist():  # they are not one a step
             arrays["y_lengths"] = np.array([len(labels) for labels in each])

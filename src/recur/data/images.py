@@ -1,8 +1,8 @@
-"""Which arrays of an .npz are the images and which their labels.
+"""Images from folders, image files and .npz archives.
 
-Images are the array with three axes or four: (n, rows, columns), with colours last or behind n. Labels are the array
-with one axis (or n × 1), of whole numbers or of text, that is as long. A file may hold parts: x_train, y_train, x_test,
-y_test and so on; FILE.npz:test names one.
+In an .npz, the images are the array with three or four axes, (n, rows, columns) with channels last or after n. The
+labels are the array of integers or text with one axis (or n × 1) and the same length. A file may hold parts: x_train,
+y_train, x_test, y_test and so on; FILE.npz:test names one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from recur.utils.limits import (
 )
 
 __all__ = [
-    "SUFFIXES",
-    "Arrays",
+    "IMAGE_SUFFIXES",
     "Image",
+    "ImageArrays",
     "Pixels",
-    "find_arrays",
+    "find_image_arrays",
     "image_files",
     "is_image_folder",
     "read_image",
@@ -48,33 +48,33 @@ __all__ = [
 ]
 
 
-PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
-"""How the names of a part's arrays end or begin."""
+SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
+"""Prefixes and suffixes of the array names of each part."""
 
 
-class Arrays(NamedTuple):
+class ImageArrays(NamedTuple):
     images: str
-    """The name of the array of images."""
+    """Name of the array of images."""
     labels: str | None
-    """That of their labels, if there is one."""
+    """Name of the array of labels, if there is one."""
     shape: tuple[int, ...]
     parts: tuple[str, ...]
-    """The parts that the file has, none if it is whole."""
+    """Names of the parts in the file; empty if it has none."""
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """FILE.npz:test as its file and its part, `train` where none is named."""
+    """Split FILE.npz:test into its file and its part; the default part is `train`."""
     path, colon, part = name.rpartition(":")
-    if colon and path.endswith(".npz") and part in PARTS:
+    if colon and path.endswith(".npz") and part in SPLIT_NAMES:
         return path, part
     return name, "train"
 
 
-def find_arrays(name: str) -> Arrays:
-    """What an .npz holds, or one part of it; from the headers of its arrays alone."""
+def find_image_arrays(name: str) -> ImageArrays:
+    """Return the arrays of images and labels of an .npz, or of one part; reads only array headers."""
     path, part = split_name(name)
-    shapes = headers(path)
-    parts = tuple(p for p in PARTS if any(part_of(array) == p and len(s[0]) > 2 for array, s in shapes.items()))
+    shapes = read_npz_headers(path)
+    parts = tuple(p for p in SPLIT_NAMES if any(part_of(array) == p and len(s[0]) > 2 for array, s in shapes.items()))
     if parts and part not in parts:
         raise TextError(f"{path} has no part {part}; it has {', '.join(parts)}")
     own = {array: shape for array, shape in shapes.items() if not parts or part_of(array) == part}
@@ -90,18 +90,18 @@ def find_arrays(name: str) -> Arrays:
     labels = [array for array, (s, kind) in own.items() if s in (shape[:1], (shape[0], 1)) and kind in "uibUS"]
     if len(labels) > 1:
         raise TextError(f"{path} has several arrays that could be labels of {images[0]}: {named}")
-    return Arrays(images[0], labels[0] if labels else None, shape, parts)
+    return ImageArrays(images[0], labels[0] if labels else None, shape, parts)
 
 
 def part_of(array: str) -> str | None:
     words = array.lower().replace("-", "_").split("_")
-    return next((part for part, names in PARTS.items() if {words[0], words[-1]} & set(names)), None)
+    return next((part for part, names in SPLIT_NAMES.items() if {words[0], words[-1]} & set(names)), None)
 
 
-def headers(path: str) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The shape of every array, and the letter of its kind."""
+def read_npz_headers(path: str) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and dtype kind of every array."""
     found: dict[str, tuple[tuple[int, ...], str]] = {}
-    with reading(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
+    with reading_file(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
         size, entries = os.path.getsize(path), archive.infolist()
         check_count(path, "arrays", len(entries), NPZ_ARRAYS, "save one array of all images or sequences")
         for entry in entries:
@@ -119,13 +119,13 @@ def headers(path: str) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def check_items(path: str, what: str, count: int) -> None:
-    """Refuse an archive that holds more images or sequences than its size allows."""
+    """Raise TextError if an archive claims more images or sequences than its size allows."""
     check_count(path, what, count, most_items(os.path.getsize(path)), "take fewer, or save it without compression")
 
 
 def read_arrays(path: str, *names: str) -> list[np.ndarray[Any, Any]]:
-    """Arrays of an .npz, by name."""
-    with reading(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
+    """Return arrays of an .npz by name."""
+    with reading_file(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
         found = []
         for name in names:
             with archive.open(f"{name}.npy") as packed:
@@ -134,7 +134,7 @@ def read_arrays(path: str, *names: str) -> list[np.ndarray[Any, Any]]:
 
 
 def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """The shape and type that an array of so many bytes says it has, which it must be able to have."""
+    """Return the shape and dtype in the header of an array of `size` bytes; raise if they cannot be true."""
     version = np.lib.format.read_magic(stream)
     read: Any = np.lib.format.read_array_header_1_0
     if version > (1, 0):
@@ -146,8 +146,8 @@ def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype
 
 
 @contextmanager
-def reading(path: Path | str, what: str) -> Iterator[None]:
-    """Whatever other programs' readers make of a file that is not what its name says, as one of our errors."""
+def reading_file(path: Path | str, what: str) -> Iterator[None]:
+    """Convert exceptions of file readers into TextError with the name of the file."""
     try:
         yield
     except RecurError:
@@ -160,24 +160,24 @@ def reading(path: Path | str, what: str) -> Iterator[None]:
 
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[Any]]
-"""(R, C, D)"""
+"""Array of shape (R, C, D)."""
 
 BRIGHTEST = 1e30
-"""Largest value of a pixel."""
+"""Largest accepted pixel value."""
 
-SUFFIXES = (".pgm", ".ppm", ".npy", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".pgm", ".ppm", ".npy", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
-"""Decoders of Pillow that may run."""
+"""Pillow decoders that may be used."""
 
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 GREY = ("1", "L", "LA")
 COLOUR = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
-"""Modes of Pillow: grey with more than 8 bits, which keeps its numbers; other grey; and colour."""
+"""Pillow modes: grey with more than 8 bits, which keeps its values; other grey; and colour."""
 
 
 def read_image(path: Path | str) -> Pixels:
     path = Path(path)
-    with reading(path, "an image"):
+    with reading_file(path, "an image"):
         content = io.BytesIO(read_bounded(path, IMAGE_BYTES))
         if path.suffix.lower() == ".npy":
             read_header(content, len(content.getbuffer()))
@@ -189,10 +189,12 @@ def read_image(path: Path | str) -> Pixels:
 
 
 def as_pixels(array: np.ndarray[Any, Any], where: str) -> Pixels:
-    """(R, C) or (R, C, D) as (R, C, D)."""
+    """Return (R, C) or (R, C, D) as (R, C, D)."""
     found = array[..., None] if array.ndim == 2 else array
     if found.ndim != 3 or 0 in found.shape or found.shape[2] not in (1, 3) or found.dtype.kind not in "uifb":
-        raise TextError(f"{where} is no image: (rows, columns) or (rows, columns, 3) of numbers, got {array.shape}")
+        raise TextError(
+            f"{where} is not an image: expected numbers (rows, columns) or (rows, columns, 3), got {array.shape}"
+        )
     check_values(found, where)
     return found
 
@@ -207,7 +209,7 @@ _HEADER = re.compile(rb"(P[2356])" + _SPACE + _NUMBER + _SPACE + _NUMBER + _SPAC
 
 
 def _netpbm(data: bytes, where: str) -> Pixels:
-    """Grey (P2, P5) or colour (P3, P6), as text (P2, P3) or as bytes, two of them where the largest value needs it."""
+    """Decode a Netpbm image: grey (P2, P5) or colour (P3, P6), as text (P2, P3) or as one or two bytes per value."""
     head = _HEADER.match(data)
     if head is None:
         raise TextError(
@@ -229,7 +231,7 @@ def _netpbm(data: bytes, where: str) -> Pixels:
 
 
 def _numbers(text: bytes) -> np.ndarray[Any, Any]:
-    """Parse whole numbers between white space, without a Python object for each; a number too large is the largest."""
+    """Parse integers separated by white space without creating Python objects; too large numbers are clipped."""
     if re.search(rb"[^0-9\s]", text):
         raise ValueError("expected whole numbers between white space")
     return np.fromstring(text, np.float64, sep=" ").clip(max=2.0**62).astype(np.int64)
@@ -273,23 +275,23 @@ class Image(NamedTuple):
 
 
 def is_image_folder(folder: Path) -> bool:
-    """Whether it has two folders or more, and nothing but images in them."""
+    """Return True if the folder has two or more folders with nothing but images in them."""
     inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     return len(inner) > 1 and all(map(_holds_images, inner))
 
 
 def _holds_images(folder: Path) -> bool:
     files = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    return bool(files) and all(path.is_file() and path.suffix.lower() in SUFFIXES for path in files)
+    return bool(files) and all(path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES for path in files)
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All images below a folder, in the order of their names."""
-    return [p for p in sorted(folder.rglob("*")) if p.suffix.lower() in SUFFIXES and p.is_file()]
+    """Return all images below a folder, sorted by name."""
+    return [p for p in sorted(folder.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()]
 
 
 def read_images(names: Sequence[str], labelled: bool = True) -> list[Image]:
-    """All images of folders, files and .npz; unless `labelled` is false, each has its label."""
+    """Return all images of folders, files and .npz; with `labelled`, raise if one has no label."""
     found, taken = [], 0
     for image in (image for name in names for image in _read(str(name), labelled)):
         found.append(image)
@@ -320,13 +322,13 @@ def _read(name: str, labelled: bool) -> Iterable[Image]:
 
 
 def _read_arrays(name: str, labelled: bool) -> list[Image]:
-    (path, _), arrays = split_name(name), find_arrays(name)
+    (path, _), arrays = split_name(name), find_image_arrays(name)
     if labelled and arrays.labels is None:
         raise TextError(
             f"{path} has no labels: no array of {arrays.shape[0]} whole numbers or texts beside {arrays.images}"
         )
     images, *rest = read_arrays(path, arrays.images, *filter(None, [arrays.labels]))
-    with reading(path, "an .npz"):
+    with reading_file(path, "an .npz"):
         labels = rest[0].reshape(-1).astype(str).tolist() if rest else None
     pixels = _colours_last(images, f"{path}: {arrays.images}")
     check_values(pixels, f"{path}: {arrays.images}")
@@ -334,7 +336,7 @@ def _read_arrays(name: str, labelled: bool) -> list[Image]:
 
 
 def _colours_last(images: np.ndarray[Any, Any], where: str) -> np.ndarray[Any, Any]:
-    """(n, R, C, D)"""
+    """Return images as (n, R, C, D)."""
     if images.ndim == 3:
         return images[..., None]
     if images.shape[-1] in COLOURS:
@@ -345,12 +347,12 @@ def _colours_last(images: np.ndarray[Any, Any], where: str) -> np.ndarray[Any, A
 
 
 def same_channels(images: Sequence[Image], channels: int) -> list[Image]:
-    """All with so many channels: grey becomes red, green and blue alike; colour does not become grey."""
+    """Return images with this number of channels: grey is repeated as red, green and blue; colour is not reduced."""
     found = []
     for image in images:
         own = image.pixels.shape[2]
         if own > channels:
-            raise TextError(f"{image.where} has colours, and this model learned from grey images")
+            raise TextError(f"{image.where} has colours, and this model was trained on grey images")
         pixels: Any = image.pixels if own == channels else image.pixels.repeat(channels, axis=2)
         found.append(image._replace(pixels=pixels))
     return found

@@ -1,13 +1,14 @@
-"""One sequence of numbers from a file: (T, D), a row a step.
+"""Sequences of numbers from files, folders and .npz archives: (T, D), one row per step.
 
-.npy    (T, D), or (T,) for one feature a step
-.csv    a line a step, numbers between commas. A first line without a number names the columns. A column named `tag` or
-        `label`, or without names a last one that is not of numbers, has a label for each step.
+.npy    (T, D), or (T,) for one feature per step
+.csv    one line per step, numbers separated by commas. A first line without a number names the columns. A column
+        named `tag` or `label`, or an unnamed last column that is not numeric, holds one label per step.
+.npz    an array of sequences, with arrays of lengths and labels
+folder  one folder per class, a list of labels (labels.csv), or files with one label per step
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -17,70 +18,84 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from recur.data.images import PARTS, check_items, headers, part_of, read_arrays, read_header, reading, split_name
+from recur.data.csv_files import read_rows
+from recur.data.images import (
+    SPLIT_NAMES,
+    check_items,
+    part_of,
+    read_arrays,
+    read_header,
+    read_npz_headers,
+    reading_file,
+    split_name,
+)
 from recur.errors import TextError, listed, shown
 from recur.utils.files import open_stream, read_bounded, too_long
 from recur.utils.limits import FREE_LABELS, LABEL_FILE_BYTES, MOST_ITEMS, SIGNAL_BYTES, SIGNAL_CSV_BYTES, check_count
 
 __all__ = [
-    "SUFFIXES",
-    "Look",
+    "SIGNAL_SUFFIXES",
     "Signal",
+    "SignalSummary",
     "Values",
     "as_values",
+    "inspect_signals",
     "is_signals",
     "label_of",
     "labels_of",
-    "look_at",
     "read_signal",
     "read_signals",
 ]
 
 
 Values = np.ndarray[tuple[int, int], np.dtype[np.float32]]
-"""(T, D)"""
+"""Array of shape (T, D)."""
 
-SUFFIXES = (".csv", ".npy")
-MOST_FEATURES, BEYOND = 1 << 16, 1e30
-"""Features of a step, and the absolute value of a number, at most."""
+SIGNAL_SUFFIXES = (".csv", ".npy")
+MOST_FEATURES, MAX_ABSOLUTE_VALUE = 1 << 16, 1e30
+"""Largest number of features per step, and largest absolute value."""
 
 TAGS = ("tag", "label")
-"""The names of a column with a label for each step."""
+"""Names of a column with one label per step."""
 
 
-class Steps(NamedTuple):
+class SignalSteps(NamedTuple):
+    """Steps of one sequence and their labels."""
+
     values: Values
     tags: tuple[str, ...] | None
-    """A label for each step, where the file has them."""
+    """One label per step, if the file has them."""
 
 
-def read_signal(path: Path | str) -> Steps:
+def read_signal(path: Path | str) -> SignalSteps:
     path = Path(path)
-    with reading(path, "a sequence of numbers"):
+    with reading_file(path, "a sequence of numbers"):
         content = read_bounded(path, SIGNAL_CSV_BYTES if path.suffix.lower() == ".csv" else SIGNAL_BYTES)
         if path.suffix.lower() == ".npy":
             stream = io.BytesIO(content)
             read_header(stream, len(content))
             stream.seek(0)
-            return Steps(as_values(np.lib.format.read_array(stream, allow_pickle=False), str(path)), None)
+            return SignalSteps(as_values(np.lib.format.read_array(stream, allow_pickle=False), str(path)), None)
         if path.suffix.lower() == ".csv":
             return parse_steps(content.decode("utf-8-sig"), str(path))
-    raise TextError(f"{path} is no sequence of numbers: a file of one ends in {' or '.join(SUFFIXES)}")
+    raise TextError(f"{path} is not a sequence of numbers: expected a file that ends in {' or '.join(SIGNAL_SUFFIXES)}")
 
 
 def as_values(array: np.ndarray[Any, Any], where: str) -> Values:
-    """(T,) or (T, D) as (T, D) in float32."""
+    """Return (T,) or (T, D) as (T, D) in float32."""
     if array.dtype.kind not in "uifb":
         raise TextError(f"{where} holds {array.dtype}, and a sequence is made of numbers")
     found = array[:, None] if array.ndim == 1 else array
     if found.ndim != 2 or 0 in found.shape or found.shape[1] > MOST_FEATURES:
-        raise TextError(f"{where} is no sequence of numbers: (steps, features) or (steps,), got {array.shape}")
-    if found.dtype.kind == "f" and not (np.abs(found) < BEYOND).all():
-        raise TextError(f"{where} has values that are not finite, or beyond {BEYOND:g}")
+        raise TextError(
+            f"{where} is not a sequence of numbers: expected (steps, features) or (steps,), got {array.shape}"
+        )
+    if found.dtype.kind == "f" and not (np.abs(found) < MAX_ABSOLUTE_VALUE).all():
+        raise TextError(f"{where} has values that are not finite, or beyond {MAX_ABSOLUTE_VALUE:g}")
     return np.ascontiguousarray(found, np.float32)
 
 
-def parse_steps(text: str, name: str) -> Steps:
+def parse_steps(text: str, name: str) -> SignalSteps:
     rows, lines = _rows(text, name)
     header = [cell.lower() for cell in rows[0]] if not any(map(_is_number, rows[0])) else None
     if header is not None:
@@ -106,23 +121,15 @@ def parse_steps(text: str, name: str) -> Steps:
     tags = None if tag is None else tuple(row[tag] for row in rows)
     if tags is not None and not all(tags):
         raise TextError(f"{name}:{lines[tags.index('')]}: the step has no label, and others have one")
-    return Steps(as_values(values, name), tags)
+    return SignalSteps(as_values(values, name), tags)
 
 
 def _rows(text: str, name: str) -> tuple[list[list[str]], list[int]]:
-    """The cells of every line that has some, and the numbers of those lines."""
-    reader = csv.reader(io.StringIO(text), strict=True)
-    rows, lines = [], []
-    try:
-        for row in reader:
-            if any(cells := [cell.strip() for cell in row]):
-                rows.append(cells)
-                lines.append(reader.line_num)
-    except csv.Error as error:
-        raise TextError(f"{name}:{reader.line_num} is not a CSV: {error}") from None
-    if not rows:
+    """Return the cells of every non-empty row, and the line numbers of these rows."""
+    found = [row for row in read_rows(io.StringIO(text), name) if any(row.cells)]
+    if not found:
         raise TextError(f"{name} is empty: a sequence has a step at least")
-    return rows, lines
+    return [row.cells for row in found], [row.line for row in found]
 
 
 def _is_number(cell: str) -> bool:
@@ -137,33 +144,33 @@ LABELS = ("y", "label", "labels", "target", "targets", "tag", "tags")
 LENGTHS = ("lengths", "x_lengths")
 LABEL_LENGTHS = tuple(f"{name}_lengths" for name in LABELS)
 
-Target = str | tuple[str, ...] | None
-"""A label as it is written; or several that stand apart; or none."""
+SignalTarget = str | tuple[str, ...] | None
+"""Label as written; or several separate labels; or None."""
 
 
-class Arrays(NamedTuple):
-    """The names of a file's arrays, or of one part's, and what their headers say."""
+class SignalArrays(NamedTuple):
+    """Names of the arrays of a file, or of one part, and the contents of their headers."""
 
     x: str
     lengths: str | None
     y: str | None
     y_lengths: str | None
     shape: tuple[int, ...]
-    """Of x …"""
+    """Shape of x."""
     kind: str
-    """… and the letter of its type."""
+    """dtype kind of x."""
     y_shape: tuple[int, ...]
     sequences: int
-    """How many sequences there are."""
+    """Number of sequences."""
     parts: tuple[str, ...]
-    """The parts that the file has, none if it is whole."""
+    """Names of the parts in the file; empty if it has none."""
 
 
-def find_arrays(name: str) -> Arrays:
-    """What an .npz of sequences holds, or one part of it; from the headers of its arrays alone."""
+def find_signal_arrays(name: str) -> SignalArrays:
+    """Return the arrays of an .npz of sequences, or of one part; reads only array headers."""
     path, part = split_name(name)
-    shapes = headers(path)
-    parts = tuple(p for p in PARTS if any(part_of(array) == p for array in shapes))
+    shapes = read_npz_headers(path)
+    parts = tuple(p for p in SPLIT_NAMES if any(part_of(array) == p for array in shapes))
     if parts and part not in parts:
         raise TextError(f"{path} has no part {part}; it has {', '.join(parts)}")
     own = {_role(array): array for array in shapes if not parts or part_of(array) == part}
@@ -182,7 +189,7 @@ def find_arrays(name: str) -> Arrays:
         if len(shapes[array][0]) != 1 or shapes[array][1] not in "ui":
             raise TextError(f"{path}: {array} must be whole numbers (N,), got {shapes[array][0]}")
     if lengths is None and len(shape) == 1:
-        raise TextError(f"{path}: {x} is {shape}: steps behind each other need an array lengths (N,)")
+        raise TextError(f"{path}: {x} is {shape}: concatenated steps need an array `lengths` (N,)")
     count = shape[0] if lengths is None else shapes[lengths][0][0]
     if 0 in shape or not count or (len(shape) == 3 and shape[2] > MOST_FEATURES):
         raise TextError(f"{path}: {x} is {shape} with {count} lengths: no sequence of numbers")
@@ -194,13 +201,13 @@ def find_arrays(name: str) -> Arrays:
     if y is not None:
         most = FREE_LABELS + 4 * os.path.getsize(path)
         check_count(path, "labels", math.prod(shapes[y][0]), most, "take fewer, or save it without compression")
-    return Arrays(x, lengths, y, y_lengths, shape, kind, () if y is None else shapes[y][0], count, parts)
+    return SignalArrays(x, lengths, y, y_lengths, shape, kind, () if y is None else shapes[y][0], count, parts)
 
 
 def _role(array: str) -> str:
-    """The name without its part."""
+    """Return the name of an array without its part."""
     words = array.lower().replace("-", "_").split("_")
-    parts = {word for words_of_part in PARTS.values() for word in words_of_part}
+    parts = {word for words_of_part in SPLIT_NAMES.values() for word in words_of_part}
     if len(words) > 1 and words[0] in parts:
         words = words[1:]
     elif len(words) > 1 and words[-1] in parts:
@@ -208,10 +215,10 @@ def _role(array: str) -> str:
     return "_".join(words)
 
 
-def read_sequences(name: str) -> tuple[list[Values], list[Target]]:
-    """All sequences of an .npz, (T, D) each, and what stands beside them."""
+def read_sequences(name: str) -> tuple[list[Values], list[SignalTarget]]:
+    """Return all sequences of an .npz, (T, D) each, and their targets."""
     path, _ = split_name(name)
-    found = find_arrays(name)
+    found = find_signal_arrays(name)
     names = [array for array in (found.x, found.lengths, found.y, found.y_lengths) if array is not None]
     arrays = dict(zip(names, read_arrays(path, *names), strict=True))
     x = _numbers(arrays[found.x], f"{path}: {found.x}")
@@ -224,8 +231,8 @@ def read_sequences(name: str) -> tuple[list[Values], list[Target]]:
 
 
 def _numbers(x: np.ndarray[Any, Any], where: str) -> np.ndarray[Any, Any]:
-    if x.dtype.kind == "f" and not (np.abs(x) < BEYOND).all():
-        raise TextError(f"{where} has values that are not finite, or beyond {BEYOND:g}")
+    if x.dtype.kind == "f" and not (np.abs(x) < MAX_ABSOLUTE_VALUE).all():
+        raise TextError(f"{where} has values that are not finite, or beyond {MAX_ABSOLUTE_VALUE:g}")
     return x
 
 
@@ -237,7 +244,7 @@ def _lengths(array: np.ndarray[Any, Any], path: str, name: str) -> list[int]:
 
 
 def _cut(x: np.ndarray[Any, Any], lengths: list[int] | None, count: int, where: str) -> list[np.ndarray[Any, Any]]:
-    """One array for each sequence, of all that are padded to one length or stand behind each other."""
+    """Split an array of padded or concatenated sequences into one array per sequence."""
     if lengths is None:
         if len(x) != count or x.ndim < 2:
             raise TextError(f"{where} is {x.shape}, and there are {count} sequences")
@@ -251,11 +258,13 @@ def _cut(x: np.ndarray[Any, Any], lengths: list[int] | None, count: int, where: 
     raise TextError(f"{where} is {x.shape}, and {count} lengths up to {max(lengths)} with a sum of {sum(lengths)}")
 
 
-def _targets(found: Arrays, arrays: dict[str, np.ndarray[Any, Any]], steps: list[int], path: str) -> list[Target]:
+def _targets(
+    found: SignalArrays, arrays: dict[str, np.ndarray[Any, Any]], steps: list[int], path: str
+) -> list[SignalTarget]:
     if found.y is None:
         return [None] * found.sequences
     y, where = arrays[found.y], f"{path}: {found.y}"
-    with reading(path, "an .npz"):
+    with reading_file(path, "an .npz"):
         text = y.astype(str)
     if found.y_lengths is not None:
         own = _lengths(arrays[found.y_lengths], path, found.y_lengths)
@@ -269,15 +278,16 @@ LABEL_FILES = ("labels.csv", "labels.tsv")
 
 
 class Signal(NamedTuple):
+    """One sequence with its target and its place of origin."""
+
     values: Values
-    target: Target
-    """A label as it is written, which may be several symbols between spaces; or several that stand apart; or none."""
+    target: SignalTarget
+    """Label as written, possibly several symbols separated by spaces; or several separate labels; or None."""
     where: str
 
 
 def is_signals(name: str) -> bool:
-    """Whether a name stands for sequences of numbers where it could stand for texts: an .npz, an .npy, or a folder of
-    such files."""
+    """Return True if a name refers to sequences of numbers, not text: an .npz, an .npy, or a folder of such files."""
     path = Path(split_name(name)[0])
     if path.suffix.lower() in (".npz", ".npy"):
         return True
@@ -285,11 +295,12 @@ def is_signals(name: str) -> bool:
 
 
 def read_signals(names: Sequence[str], labelled: bool = True) -> list[Signal]:
-    """All sequences of files, folders and .npz, with as many features a step; unless `labelled` is false, each has its
-    labels."""
+    """Return all sequences of files, folders and .npz, with equal numbers of features; with `labelled`, all have
+    labels.
+    """
     found = [signal for name in names for signal in _read(str(name), labelled)]
     if not found:
-        raise TextError(f"{', '.join(names)} holds no sequence of numbers: no {' or '.join(SUFFIXES)}")
+        raise TextError(f"{', '.join(names)} holds no sequence of numbers: no {' or '.join(SIGNAL_SUFFIXES)}")
     width = found[0].values.shape[1]
     for signal in found:
         if signal.values.shape[1] != width:
@@ -304,14 +315,14 @@ def read_signals(names: Sequence[str], labelled: bool = True) -> list[Signal]:
 
 
 def label_of(signal: Signal) -> str:
-    """The one label of a sequence."""
+    """Return the only label of a sequence."""
     if isinstance(signal.target, str):
         return signal.target
     raise TextError(f"{signal.where} has {len(signal.target or ())} labels, and a class is one: take --task tag")
 
 
 def labels_of(signal: Signal) -> tuple[str, ...]:
-    """The labels of a sequence, in their order; written ones stand between spaces."""
+    """Return the labels of a sequence in order; written ones are separated by spaces."""
     return tuple(signal.target.split()) if isinstance(signal.target, str) else signal.target or ()
 
 
@@ -337,29 +348,29 @@ def _read(name: str, labelled: bool) -> list[Signal]:
 
 
 def label_file(folder: Path) -> Path | None:
-    """Its list of labels, if it has one."""
+    """Return the list of labels of a folder, or None."""
     return next((folder / name for name in LABEL_FILES if (folder / name).is_file()), None)
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """A folder for each class, if there are two or more, and in them nothing but sequences."""
+    """Return the folders of a folder, one per class, if there are two or more with nothing but sequences."""
     inner = [path for path in _visible(folder) if path.is_dir()]
     return inner if len(inner) > 1 and all(map(plain_files, inner)) else []
 
 
 def plain_files(folder: Path) -> list[Path]:
-    """The files of a folder that holds nothing but sequences."""
+    """Return the files of a folder if all of them are sequences."""
     files = _visible(folder)
-    return files if all(path.suffix.lower() in SUFFIXES and path.is_file() for path in files) else []
+    return files if all(path.suffix.lower() in SIGNAL_SUFFIXES and path.is_file() for path in files) else []
 
 
 def _visible(folder: Path) -> list[Path]:
-    with reading(folder, "a folder"):
+    with reading_file(folder, "a folder"):
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _by_list(folder: Path, labels: Path) -> list[Signal]:
-    """The sequences that a list names, in its order."""
+    """Return the sequences that a list of labels names, in its order."""
     found = []
     for line, (name, label) in read_list(labels):
         try:
@@ -371,8 +382,8 @@ def _by_list(folder: Path, labels: Path) -> list[Signal]:
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """A sequence of a folder by its name, with or without its ending; nothing outside of it."""
-    for end in ("", *SUFFIXES):
+    """Return the path of a sequence in a folder by name, with or without suffix; refuse paths outside the folder."""
+    for end in ("", *SIGNAL_SUFFIXES):
         path = folder / f"{name}{end}"
         if not too_long(f"{name}{end}") and path.is_file() and folder.resolve() in path.resolve().parents:
             return path
@@ -380,55 +391,56 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def read_list(path: Path) -> list[tuple[int, tuple[str, str]]]:
-    """`file, label` of every line, with the line's number; a first line `file, …` names the columns."""
+    """Return `file, label` of every line with its line number; a first line `file, …` names the columns."""
     found: list[tuple[int, tuple[str, str]]] = []
-    with reading(path, "a list of labels"):
+    with reading_file(path, "a list of labels"):
         text = read_bounded(path, LABEL_FILE_BYTES).decode("utf-8-sig")
-        reader = csv.reader(io.StringIO(text), delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
-        for row in reader:
-            cells = [cell.strip() for cell in row]
+        delimiter = "\t" if path.suffix == ".tsv" else ","
+        for line, cells in read_rows(io.StringIO(text), str(path), delimiter=delimiter):
             if not any(cells) or (not found and cells[0].lower() in ("file", "name", "path")):
                 continue
             if len(cells) != 2 or not all(cells) or "\0" in cells[0] or too_long(cells[0]):
                 between = "a tab" if path.suffix == ".tsv" else "a comma"
-                raise TextError(f"{path}:{reader.line_num}: a line is a file and its label with {between} between")
-            found.append((reader.line_num, (cells[0], cells[1])))
+                raise TextError(f"{path}:{line}: a line is a file and its label with {between} between")
+            found.append((line, (cells[0], cells[1])))
             check_count(str(path), "sequences", len(found), MOST_ITEMS, "split the list")
     if not found:
         raise TextError(f"{path} is empty: a line is a file and its label")
     return found
 
 
-LOOK = 50
-"""Files of a class whose headers are looked at."""
+MAX_INSPECTED_FILES = 50
+"""Number of files per class whose headers are inspected."""
 
 
-class Look(NamedTuple):
+class SignalSummary(NamedTuple):
+    """Summary of files with sequences of numbers."""
+
     labels: Literal["class", "steps", "sequences", "none"]
-    """One for each sequence, one for each step, sequences of their own, or none."""
+    """One label per sequence, one per step, label sequences, or none."""
     sure: bool
-    """Whether there is no doubt that it is that, and not images."""
+    """Whether these are certainly sequences, not images."""
     why: str
-    """What it looks like, in words."""
+    """Description for the user."""
 
 
-def look_at(name: str) -> Look | None:
-    """None for what is no sequences of numbers, or images without doubt."""
+def inspect_signals(name: str) -> SignalSummary | None:
+    """Return a summary of sequences of numbers; None if the name refers to something else, or to images."""
     path = Path(split_name(name)[0])
     if path.suffix.lower() == ".npz":
-        return _look_at_arrays(name)
+        return _inspect_arrays(name)
     if too_long(name) or not path.is_dir():
         return None
     if labels := label_file(path):
-        return _look_at_list(path, labels)
+        return _inspect_list(path, labels)
     if classes := class_folders(path):
-        return _look_at_classes(classes)
+        return _inspect_classes(classes)
     if files := plain_files(path):
-        return _look_at_files(files)
+        return _inspect_files(files)
     return None
 
 
-def _look_at_list(folder: Path, labels: Path) -> Look | None:
+def _inspect_list(folder: Path, labels: Path) -> SignalSummary | None:
     try:
         rows = read_list(labels)
         find_file(folder, rows[0][1][0])
@@ -437,58 +449,60 @@ def _look_at_list(folder: Path, labels: Path) -> Look | None:
     written = [label for _, (_, label) in rows]
     why = f"{len(rows):,} sequences of numbers with labels in {labels.name}"
     if not any(len(label.split()) > 1 for label in written):
-        return Look("class", True, why)
-    return Look("sequences", len(set(written)) > len(written) / 2, f"{why}, several symbols each")
+        return SignalSummary("class", True, why)
+    return SignalSummary("sequences", len(set(written)) > len(written) / 2, f"{why}, several symbols each")
 
 
-def _look_at_arrays(name: str) -> Look | None:
+def _inspect_arrays(name: str) -> SignalSummary | None:
     try:
-        found = find_arrays(name)
+        found = find_signal_arrays(name)
     except TextError:  # images may be laid out otherwise; what is neither is refused by who reads images
         return None
     rows = f"{found.sequences:,} sequences of numbers (array {found.x}, labels {found.y})"
     if found.y is None:
-        return Look("none", False, rows) if found.lengths is not None else None
+        return SignalSummary("none", False, rows) if found.lengths is not None else None
     if found.y_lengths is not None:
-        return Look("sequences", True, rows)
+        return SignalSummary("sequences", True, rows)
     if found.y_shape not in ((found.sequences,), (found.sequences, 1)):
-        return Look("steps", True, rows)
+        return SignalSummary("steps", True, rows)
     if found.lengths is not None or len(found.shape) == 2:
-        return Look("class", True, rows)
-    return None if _like_images(found) else Look("class", False, f"{rows} of {found.shape[1]} × {found.shape[2]}")
+        return SignalSummary("class", True, rows)
+    return (
+        None if _like_images(found) else SignalSummary("class", False, f"{rows} of {found.shape[1]} × {found.shape[2]}")
+    )
 
 
-def _like_images(found: Arrays) -> bool:
+def _like_images(found: SignalArrays) -> bool:
     _, R, C = found.shape
     return found.kind != "f" or R == C
 
 
-def _look_at_classes(classes: list[Path]) -> Look | None:
+def _inspect_classes(classes: list[Path]) -> SignalSummary | None:
     why = "a folder of sequences of numbers for each class"
-    files = [file for folder in classes for file in plain_files(folder)[:LOOK]]
+    files = [file for folder in classes for file in plain_files(folder)[:MAX_INSPECTED_FILES]]
     arrays = [file for file in files if file.suffix.lower() == ".npy"]
     if len(arrays) < len(files):
-        return Look("class", True, why)
+        return SignalSummary("class", True, why)
     shapes, kinds = zip(*map(_header, arrays), strict=True)
     axes = {len(shape) for shape in shapes}
     if axes == {1} or (axes == {2} and len({shape[0] for shape in shapes}) > 1 == len({s[1] for s in shapes})):
-        return Look("class", True, why)
+        return SignalSummary("class", True, why)
     square = all(len(shape) == 2 and shape[0] == shape[1] for shape in shapes)
-    return None if axes != {2} or square or "f" not in kinds else Look("class", False, why)
+    return None if axes != {2} or square or "f" not in kinds else SignalSummary("class", False, why)
 
 
 def _header(path: Path) -> tuple[tuple[int, ...], str]:
-    with reading(path, "an array"), open_stream(path) as stream:
+    with reading_file(path, "an array"), open_stream(path) as stream:
         shape, dtype = read_header(stream, path.stat().st_size)
     return shape, dtype.kind
 
 
-def _look_at_files(files: list[Path]) -> Look | None:
-    """Files that have a label for each step themselves; others are texts, or something else."""
+def _inspect_files(files: list[Path]) -> SignalSummary | None:
+    """Return a summary of files that have one label per step; None for other files."""
     try:
         tags = read_signal(files[0]).tags
     except TextError:
         return None
     if tags is None:
         return None
-    return Look("steps", True, f"{len(files):,} sequences of numbers with a label for each step")
+    return SignalSummary("steps", True, f"{len(files):,} sequences of numbers with a label for each step")

@@ -1,35 +1,35 @@
-"""From distributions to tokens.
+"""Decoding: from distributions to tokens.
 
-sampling      the next token of a language model, drawn
-beam_search   sequences of any writer: greedy, sampled, or by beam search; a language model as such a writer
-ctc           labels from a network that gives a distribution over labels at every step
+sampling      sampling from a language model: temperature, top-k, top-p, min-p
+beam_search   greedy decoding, sampling and beam search for any step decoder
+ctc           best path and prefix beam search for CTC outputs
 """
 
 from recur.decoding.beam_search import (
-    Ensemble,
-    Writer,
-    Written,
-    beam,
+    DecodedSequence,
+    DecoderEnsemble,
+    StepDecoder,
+    beam_continuations,
     beam_search,
-    greedy,
+    greedy_decode,
     likelihood,
     likelihoods,
-    sample,
+    sample_decode,
 )
-from recur.decoding.sampling import Choice, encode_prompt, generate, read
+from recur.decoding.sampling import SamplingOptions, encode_prompt, generate, read_prompt
 
 __all__ = [
-    "Choice",
-    "Ensemble",
-    "Writer",
-    "Written",
-    "beam",
+    "DecodedSequence",
+    "DecoderEnsemble",
+    "SamplingOptions",
+    "StepDecoder",
+    "beam_continuations",
     "beam_search",
     "encode_prompt",
     "generate",
-    "greedy",
+    "greedy_decode",
     "likelihood",
     "likelihoods",
-    "read",
-    "sample",
+    "read_prompt",
+    "sample_decode",
 ]

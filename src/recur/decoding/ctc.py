@@ -1,17 +1,17 @@
-"""Labels from a network that gives a distribution over labels and a blank at every step (CTC, Graves et al. 2006).
+"""CTC decoding: labels from distributions over labels and a blank at every step (Graves et al. 2006).
 
-A path has one symbol for each step, and stands for the labels left when repeats are merged and blanks taken out.
+A path has one symbol per step. Its labels are what is left after merging repeats and removing blanks.
 
-    best_path     the likeliest path: the likeliest symbol of each step. The labels of many paths may be likelier
-    prefix_beam   the likeliest labels, all paths of a prefix added up, of the `width` best prefixes after each step
+    best_path            labels of the most likely path. The labels of many paths together may be more likely
+    prefix_beam_search   most likely labels: sums over all paths of a prefix, for the `width` best prefixes per step
 
-A prefix ends in a blank or in its last label: the same label again is a new one behind a blank only. So two
-probabilities are carried for each (Hannun et al. 2014):
+A prefix ends in a blank or in its last label; the same label again is a new label only after a blank. So two
+probabilities are carried per prefix (Hannun et al. 2014):
 
     b'(l)  = y_t(blank) (b(l) + n(l))
-    n'(l)  = y_t(last of l) n(l)  +  y_t(last of l) · [b(l⁻), where l⁻ ends in that label too, else b(l⁻) + n(l⁻)]
+    n'(l)  = y_t(last of l) n(l)  +  y_t(last of l) · [b(l⁻) if l⁻ ends in the same label, else b(l⁻) + n(l⁻)]
 
-l⁻ being l without its last label. A model of label sequences can have a say: prefixes are ranked by
+where l⁻ is l without its last label. With a language model over labels, prefixes are ranked by
 log P(l) + weight · log P_language(l) + bonus · |l|.
 """
 
@@ -25,42 +25,42 @@ import numpy as np
 from recur.data.text.stream import Floats
 from recur.options import Count, checked
 
-NEVER = -np.inf
+LOG_ZERO = -np.inf
 
-Language = Callable[[tuple[int, ...]], Floats]
-"""A model of label sequences: log P (K,) of what comes behind a prefix, that of its end in the blank's place."""
+LabelLanguageModel = Callable[[tuple[int, ...]], Floats]
+"""Function from a prefix to log P (K,) of the next label; the entry of the blank is log P of the end."""
 
 
 class Labelling(NamedTuple):
     labels: tuple[int, ...]
     logp: float
-    """Of the paths that were followed."""
+    """Log-probability of the paths that were followed."""
 
 
-def merged(path: list[int], blank: int) -> tuple[int, ...]:
-    """The labels that a path stands for."""
+def collapse_path(path: list[int], blank: int) -> tuple[int, ...]:
+    """Return the labels of a path: merge repeats, then remove blanks."""
     return tuple(k for k, before in zip(path, [blank, *path], strict=False) if k not in (blank, before))
 
 
 def best_path(logp: Floats, blank: int) -> Labelling:
-    """The labels of the likeliest path through log-probabilities (T, K)."""
-    return Labelling(merged(logp.argmax(1).tolist(), blank), float(logp.max(1).sum()))
+    """Return the labels of the most likely path through log-probabilities (T, K)."""
+    return Labelling(collapse_path(logp.argmax(1).tolist(), blank), float(logp.max(1).sum()))
 
 
-def prefix_beam(
+def prefix_beam_search(
     logp: Floats,
     blank: int,
     width: int,
     *,
-    language: Language | None = None,
+    language: LabelLanguageModel | None = None,
     weight: float = 1.0,
     bonus: float = 0.0,
 ) -> list[Labelling]:
-    """The `width` best label sequences that a beam of that width finds in log-probabilities (T, K), best first."""
+    """Return up to `width` label sequences for log-probabilities (T, K), best first."""
     width = checked("beam", width, Count)
     K = logp.shape[1]
     prefixes: list[tuple[int, ...]] = [()]
-    ends_blank, ends_label = np.zeros(1), np.full(1, NEVER)
+    ends_blank, ends_label = np.zeros(1), np.full(1, LOG_ZERO)
     extra = np.zeros(1)
     """What the language model and the bonus add to a prefix."""
     known: dict[tuple[int, ...], Floats] = {}
@@ -68,17 +68,17 @@ def prefix_beam(
         n = len(prefixes)
         total, last = np.logaddexp(ends_blank, ends_label), np.array([(*p, blank)[len(p) - 1] for p in prefixes])
         stay_blank = total + y[blank]
-        stay_label = np.where(last == blank, NEVER, ends_label + y[last])
+        stay_label = np.where(last == blank, LOG_ZERO, ends_label + y[last])
         grown = total[:, None] + y
         repeated = np.flatnonzero(last != blank)
         grown[repeated, last[repeated]] = ends_blank[repeated] + y[last[repeated]]
-        grown[:, blank] = NEVER
+        grown[:, blank] = LOG_ZERO
         place = {prefix: k for k, prefix in enumerate(prefixes)}
         for k, prefix in enumerate(prefixes):  # what grows into a prefix that is there already
             parent = place.get(prefix[:-1]) if prefix else None
             if parent is not None:
                 stay_label[k] = np.logaddexp(stay_label[k], grown[parent, prefix[-1]])
-                grown[parent, prefix[-1]] = NEVER
+                grown[parent, prefix[-1]] = LOG_ZERO
         added = np.zeros((n, K)) + extra[:, None]
         if language is not None or bonus:
             added += bonus
@@ -89,10 +89,10 @@ def prefix_beam(
                 added[k] += weight * known[prefix]
         ranks = np.concatenate([np.logaddexp(stay_blank, stay_label) + extra, (grown + added).ravel()])
         best = np.argsort(-ranks, kind="stable")[:width]
-        best = best[ranks[best] > NEVER]
+        best = best[ranks[best] > LOG_ZERO]
         old, (rows, symbols) = best[best < n], np.divmod(best[best >= n] - n, K)
         prefixes = [prefixes[k] for k in old] + [(*prefixes[r], int(s)) for r, s in zip(rows, symbols, strict=True)]
-        ends_blank = np.concatenate([stay_blank[old], np.full(len(rows), NEVER)])
+        ends_blank = np.concatenate([stay_blank[old], np.full(len(rows), LOG_ZERO)])
         ends_label = np.concatenate([stay_label[old], grown[rows, symbols]])
         extra = np.concatenate([extra[old], added[rows, symbols]])
     if language is not None:

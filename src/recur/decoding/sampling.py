@@ -1,6 +1,7 @@
-"""Choosing the next token: temperature, top-k, top-p, min-p; and carrying a model on from a prompt, step by step.
+"""Sampling from a language model: temperature, top-k, top-p, min-p.
 
-One step a token, in constant memory: the state is all that is kept of the past. Several samples run as one batch.
+Generation takes one step per token in constant memory: the state is all that is kept of the past. Several samples run
+as one batch.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from torch import Tensor
 
 from recur.data.text import BOS, PAD, UNK, Vocab
 from recur.errors import OptionError, RunError, TextError
-from recur.models import LanguageModel, Predicted, State
+from recur.models import LanguageModel, LanguageModelOutput, State
 from recur.options import Count, Natural, Positive, Range, Seed, Share, checked
 
-NEVER_WRITTEN = (UNK, PAD, BOS)
-"""Tokens that stand for something else, for nothing, or before everything."""
+FORBIDDEN_TOKENS = (UNK, PAD, BOS)
+"""Tokens that are never generated: <unk>, <pad> and <bos>."""
 
 _TOP = Annotated[float, Range("lie in (0, 1]", 0, 1, low_excluded=True)]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How the next token is drawn from the distribution."""
+class SamplingOptions:
+    """Options for drawing the next token."""
 
     temperature: float = 1.0
     top_k: int = 0
-    """Only among the k likeliest; 0 is all."""
+    """Draw among the k most likely tokens; 0 for all."""
     top_p: float = 1.0
-    """Only among the likeliest that together have probability p."""
+    """Draw among the most likely tokens whose probabilities sum to p."""
     min_p: float = 0.0
-    """Only what has at least this share of the likeliest one's probability."""
+    """Draw among tokens with at least this fraction of the highest probability."""
 
     def __post_init__(self) -> None:
         try:
@@ -44,8 +45,8 @@ class Choice:
             object.__setattr__(self, name, checked(name, getattr(self, name), kind))
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """(…, K) → (…, K): what is not to be chosen has probability 0."""
-        return chances(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+        """Return probabilities (…, K) of logits (…, K); excluded tokens have probability 0."""
+        return sampling_probabilities(logits, self.temperature, self.top_k, self.top_p, self.min_p)
 
     def draw(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
         plain = self.temperature == 1 and not self.top_k and self.top_p == 1 and not self.min_p
@@ -58,10 +59,13 @@ class Choice:
             raise RunError("the model's output is not a number: its weights are too large, or damaged") from None
 
 
-def chances(
+def sampling_probabilities(
     logits: Tensor, temperature: float | Tensor, top_k: int | Tensor, top_p: float | Tensor, min_p: float | Tensor
 ) -> Tensor:
-    """What the next token is drawn from, (n, K) of logits (n, K); options that differ from row to row are (n, 1)."""
+    """Return the distribution (n, K) from which the next token is drawn, for logits (n, K).
+
+    Options that differ by row have shape (n, 1).
+    """
     logits = logits.double() / temperature
     top_k, top_p, min_p = (torch.as_tensor(each, device=logits.device) for each in (top_k, top_p, min_p))
     K = logits.shape[-1]
@@ -82,24 +86,26 @@ def chances(
 
 
 @torch.no_grad()
-def read(model: LanguageModel, ids: list[int], state: State | None = None, rows: int = 1) -> tuple[Tensor, State]:
-    """Logits (rows, K) after a prompt, and the state it leaves; all rows read the same."""
+def read_prompt(
+    model: LanguageModel, ids: list[int], state: State | None = None, rows: int = 1
+) -> tuple[Tensor, State]:
+    """Read a prompt. Return the logits (rows, K) after it and the state; all rows read the same prompt."""
     x = torch.tensor([ids], device=model.device).expand(rows, -1)
-    predicted: Predicted = model(x, state)
+    predicted: LanguageModelOutput = model(x, state)
     return predicted.logits[:, -1], predicted.state
 
 
 def encode_prompt(vocab: Vocab, prompt: str) -> list[int]:
-    """The ids of a prompt, all of them known."""
+    """Return the ids of a prompt; raise TextError if it has unknown tokens."""
     unknown = vocab.unknown_tokens(prompt)
     if unknown and vocab.tokenizer.kind != "subword":
         named = ", ".join(repr(token) for token in list(unknown)[:5])
-        raise TextError(f"the prompt has what the model never saw: {named}")
+        raise TextError(f"the prompt has tokens that are not in the vocabulary: {named}")
     return [int(k) for k in vocab.encode(prompt)]
 
 
 def make_generator(seed: int | None) -> torch.Generator:
-    """Where random numbers start; another place each time without a seed."""
+    """Return a random generator with this seed; without a seed, with a random one."""
     generator = torch.Generator()
     generator.manual_seed(checked("seed", seed, Seed)) if seed is not None else generator.seed()
     return generator
@@ -110,25 +116,25 @@ def generate(
     model: LanguageModel,
     lead: list[int],
     length: int,
-    choice: Choice,
+    choice: SamplingOptions,
     samples: int = 1,
     seed: int | None = None,
 ) -> Iterator[list[int]]:
-    """Token after token, one for each sample; `lead` is what the model reads first."""
+    """Yield one token per sample and step, `length` steps, after reading `lead`."""
     length, samples = checked("length", length, Natural), checked("samples", samples, Count)
     model.eval()
     generator = make_generator(seed)
-    logits, state = read(model, lead, rows=samples)
-    yield from go_on(model, logits, state, length, choice, generator)
+    logits, state = read_prompt(model, lead, rows=samples)
+    yield from continue_text(model, logits, state, length, choice, generator)
 
 
 @torch.no_grad()
-def go_on(
-    model: LanguageModel, logits: Tensor, state: State, length: int, choice: Choice, generator: torch.Generator
+def continue_text(
+    model: LanguageModel, logits: Tensor, state: State, length: int, choice: SamplingOptions, generator: torch.Generator
 ) -> Iterator[list[int]]:
-    """The same from the logits (rows, K) and the state behind what was read."""
+    """Yield one token per row and step from logits (rows, K) and a state."""
     for left in range(length, 0, -1):
-        logits[:, list(NEVER_WRITTEN)] = -torch.inf
+        logits[:, list(FORBIDDEN_TOKENS)] = -torch.inf
         tokens = choice.draw(logits, generator)
         yield tokens.tolist()
         if left > 1:

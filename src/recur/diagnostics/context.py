@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from recur.data.text import Ids
-from recur.decoding import Choice, generate
+from recur.decoding import SamplingOptions, generate
 from recur.diagnostics.finding import Finding, Level, Measurement, wider_window
 from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
@@ -297,6 +297,6 @@ def copying(subject: Subject, *, samples: int = 8, length: int = 200) -> Measure
         raise OptionError("copying needs the training text of a run; load one with recur.load")
     vocab = language.vocab
     train, valid, _ = corpora(language.options)
-    columns = list(generate(language.model, [first_input(vocab)], length, Choice(), samples, subject.seed))
+    columns = list(generate(language.model, [first_input(vocab)], length, SamplingOptions(), samples, subject.seed))
     generated = [in_reading_order(np.array([row[k] for row in columns]), language.options) for k in range(samples)]
     return copied(generated, vocab.encode_corpus(valid)[: samples * length], vocab.encode_corpus(train))

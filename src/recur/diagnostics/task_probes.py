@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, embedding
 
-from recur.data.series.intervals import Bands
+from recur.data.series.intervals import PredictionIntervals
 from recur.data.text import Pair
 from recur.diagnostics.finding import Finding, Level, Measurement
 from recur.diagnostics.gates import sentence
@@ -250,7 +250,9 @@ def bands_of(came: np.ndarray, scaled: np.ndarray, quantiles: tuple[float, ...],
     if half < MIN_RESIDUALS:
         few = said("not known: {count} forecasts are too few to tell how often bands cover", count=len(came))
         return Measurement(Finding("bands", Level.UNKNOWN, 0.0, OFF, few))
-    made = Bands.fit(came[:half], scaled[:half], quantiles).apply(scaled[half:]) if move else scaled[half:]
+    made = (
+        PredictionIntervals.fit(came[:half], scaled[:half], quantiles).apply(scaled[half:]) if move else scaled[half:]
+    )
     there = ~np.isnan(came[half:])
     below = [float((came[half:] <= made[..., q])[there].mean()) for q in range(len(quantiles))]
     nominal, covered = quantiles[-1] - quantiles[0], below[-1] - below[0]

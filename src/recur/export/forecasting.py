@@ -24,7 +24,7 @@ from recur.errors import OptionError
 from recur.export.graphs import Portable, Value, capture, ready
 from recur.models import Forecaster
 from recur.models.distributions import NegativeBinomial
-from recur.models.forecaster import Seen
+from recur.models.forecaster import SeriesBatch
 from recur.nn import Recurrent
 from recur.tasks.classes import classes_of
 from recur.tasks.forecast import measuring, rolling
@@ -114,14 +114,16 @@ class Forecast(nn.Module):
         channel, every = self.channel[row], torch.arange(B, device=values.device)
         padded = [torch.cat([part[:, :1].expand(-1, front, -1), part], dim=1).float() for part in (scaled, known, past)]
 
-        def seen(back: int) -> Seen:
+        def seen(back: int) -> SeriesBatch:
             values, known, past = padded
-            return Seen(values[:, -back:], known[:, -back - s.horizon :], past[:, -back:], channel, every, linear)
+            return SeriesBatch(
+                values[:, -back:], known[:, -back - s.horizon :], past[:, -back:], channel, every, linear
+            )
 
         if model.lags:
             found = model(seen(model.lags), torch.tensor([model.lags - 1]))[:, 0]
         else:
-            whole = Seen(scaled.float(), known.float(), past.float(), channel, every, linear)
+            whole = SeriesBatch(scaled.float(), known.float(), past.float(), channel, every, linear)
             states, _ = model.states(whole)
             reach = max(model.season, 0 if linear is None else linear.shape[2])
             near, zero = seen(reach), torch.zeros(1, dtype=torch.int64)

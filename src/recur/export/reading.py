@@ -22,10 +22,10 @@ from torch.nn.functional import embedding
 
 from recur.data.text.tokenizers import CASINGS
 from recur.export.graphs import Graph, Portable, States, Value, capture, flat, ready
-from recur.models.classifier import Classifier, Reader
-from recur.models.inputs import beside
+from recur.models.classifier import Classifier, SequenceEncoder
+from recur.models.inputs import append_time
 from recur.models.signals import Transcriber
-from recur.models.tagger import Forms, OutputTagger, WordTagger
+from recur.models.tagger import OutputTagger, WordFormBatch, WordTagger
 from recur.nn import CRF
 from recur.tasks.classes import classes_of
 from recur.tasks.classify.model import TextModel
@@ -39,7 +39,7 @@ WHOLE = torch.int64
 class Carried:
     """What a reader hands on from step to step: its network's states, what it has pooled, the time."""
 
-    def __init__(self, model: Reader) -> None:
+    def __init__(self, model: SequenceEncoder) -> None:
         self.model, self.states = model, States(model.recurrent)
         self.values, self.start = self.states.values, self.states.start()
         self.pooled: list[Value] = []
@@ -78,14 +78,16 @@ def _pooled(model: Classifier) -> list[Value]:
     return found
 
 
-def _read_step(model: Reader, x: Tensor, carried: Carried, given: Sequence[Tensor], more: Tensor | None = None) -> Any:
-    """As `Reader.read_step`, by the pass over sequences of one step: there the graph sees the cell."""
+def _read_step(
+    model: SequenceEncoder, x: Tensor, carried: Carried, given: Sequence[Tensor], more: Tensor | None = None
+) -> Any:
+    """As `SequenceEncoder.read_step`, by the pass over sequences of one step: there the graph sees the cell."""
     vectors = model.embedding.vectors(x)
     parts = [vectors] if more is None else [vectors, more]
     state = carried.state(given)
     if model.clock is not None:
         *own, (t,) = state
-        inputs = beside(torch.cat(parts, -1), t, model.clock)
+        inputs = append_time(torch.cat(parts, -1), t, model.clock)
         found = model.recurrent(inputs[:, None], tuple(own))
         return found.outputs[:, 0], (*flat(found.state),), (t + 1,)
     found = model.recurrent(torch.cat(parts, -1)[:, None], state)
@@ -193,7 +195,7 @@ def _given(predictor: Predictor[Any]) -> tuple[Value, Value, dict[str, Any]]:
     return Value("x", ("B", "T", stack * D)), Value("x", ("B", stack * D)), settings
 
 
-def _streams(model: Reader) -> bool:
+def _streams(model: SequenceEncoder) -> bool:
     return model.recurrent.direction == "forward"
 
 
@@ -203,7 +205,7 @@ def _streams(model: Reader) -> bool:
 class Tag(nn.Module):
     """Scores at every token, whatever word it is of; `looks` (B, T, W) are those of its word."""
 
-    def __init__(self, model: Reader) -> None:
+    def __init__(self, model: SequenceEncoder) -> None:
         super().__init__()
         self.model = model
 
@@ -212,7 +214,7 @@ class Tag(nn.Module):
 
 
 class TagStep(nn.Module):
-    def __init__(self, model: Reader, carried: Carried, looks: bool) -> None:
+    def __init__(self, model: SequenceEncoder, carried: Carried, looks: bool) -> None:
         super().__init__()
         self.model, self.carried, self.looks = model, carried, looks
 
@@ -231,7 +233,7 @@ class Looks(nn.Module):
 
     def forward(self, characters: Tensor, casing: Tensor) -> tuple[Tensor]:
         assert self.forms is not None
-        return (self.forms(Forms(characters, None, casing, casing)),)
+        return (self.forms(WordFormBatch(characters, None, casing, casing)),)
 
 
 class OutputStep(nn.Module):
@@ -249,7 +251,7 @@ class OutputStep(nn.Module):
 def tagger(predictor: Predictor[Any]) -> Portable:
     """Of the words of texts, or of steps of numbers."""
     model = ready(predictor.model)
-    assert isinstance(model, Reader | OutputTagger)
+    assert isinstance(model, SequenceEncoder | OutputTagger)
     whole, one, settings = _given(predictor)
     settings["words"] = isinstance(predictor, TextTagger)
     return tagger_of("tag", predictor, model, whole, one, classes_of(predictor.run.vocabs["labels"]), settings)
@@ -258,7 +260,7 @@ def tagger(predictor: Predictor[Any]) -> Portable:
 def tagger_of(
     task: str,
     predictor: Predictor[Any],
-    model: Reader | OutputTagger,
+    model: SequenceEncoder | OutputTagger,
     whole: Value,
     one: Value,
     labels: tuple[str, ...],

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from recur.data.text import BOS, EOS
-from recur.decoding.sampling import NEVER_WRITTEN
+from recur.decoding.sampling import FORBIDDEN_TOKENS
 from recur.export.graphs import Portable, States, Value, capture, flat, ready
 from recur.models import ConditionalModel, LanguageModel, Seq2Seq
-from recur.models.decoder import Context, Decoder, with_end
+from recur.models.decoder import Decoder, DecoderContext, add_end_probability
 from recur.nn import Recurrent
 from recur.tasks.conditional.predictor import ConditionalWriter
 from recur.tasks.language.data import first_input
@@ -62,7 +62,7 @@ def language(predictor: Language) -> Portable:
     settings = {
         "first": first_input(predictor.vocab),
         "backward": predictor.backward,
-        "never": list(NEVER_WRITTEN),
+        "never": list(FORBIDDEN_TOKENS),
     }
     network = model.recurrent if isinstance(model.recurrent, Recurrent) else None
     return Portable(
@@ -114,7 +114,7 @@ class Encode(nn.Module):
         if isinstance(self.model, Seq2Seq):
             context = self.model.encode(source, None)
         else:
-            context = Context(self.model.labels(source))
+            context = DecoderContext(self.model.labels(source))
         found: list[Tensor] = []
         if self.parts.states.parts:
             start = d.network.start(context.vector)
@@ -165,10 +165,10 @@ class Write(nn.Module):
             None if fed is None else fed[:, None],
         )
         h, after, _ = d.network(x, share, states.nested(given[: len(states.parts)]))
-        context = Context(h, memory, None, known.get("symbols"))
+        context = DecoderContext(h, memory, None, known.get("symbols"))
         step = d.attend(h, context, known.get("keys"))
         logits, stop = d.outputs(step, context)
-        found = [with_end(logits[:, 0], None if stop is None else stop[:, 0], left), *flat(after)]
+        found = [add_end_probability(logits[:, 0], None if stop is None else stop[:, 0], left), *flat(after)]
         if t is not None:
             found.append(t + 1)
         if left is not None:
@@ -202,7 +202,7 @@ def writer(predictor: Transducer | ConditionalWriter) -> Portable:
     settings = {
         "first": BOS,
         "end": EOS,
-        "never": list(NEVER_WRITTEN),
+        "never": list(FORBIDDEN_TOKENS),
         "longest": o.longest,
         "stop": o.stop,
         "backward": isinstance(predictor, ConditionalWriter) and predictor.task.backward,

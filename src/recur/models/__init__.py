@@ -1,4 +1,5 @@
-"""Layers with an input and a head for one task. What they are made of stands in options.py, which needs no torch."""
+"""Networks for tasks: layers with an input and an output head. Their options are in options.py, which needs no
+torch."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from recur.utils.lazy import lazy
 
 if TYPE_CHECKING:
     from recur.models.classifier import Classifier as Classifier
-    from recur.models.classifier import Reader as Reader
-    from recur.models.decoder import Context as Context
+    from recur.models.classifier import SequenceEncoder as SequenceEncoder
+    from recur.models.decoder import BatchDecoder as BatchDecoder
     from recur.models.decoder import Decoder as Decoder
-    from recur.models.decoder import DecoderWriter as DecoderWriter
-    from recur.models.decoder import Scores as Scores
+    from recur.models.decoder import DecoderContext as DecoderContext
+    from recur.models.decoder import DecoderScores as DecoderScores
     from recur.models.forecaster import Forecaster as Forecaster
     from recur.models.language import LanguageModel as LanguageModel
-    from recur.models.language import Predicted as Predicted
+    from recur.models.language import LanguageModelOutput as LanguageModelOutput
     from recur.models.row import RowModel as RowModel
     from recur.models.seq2seq import ConditionalModel as ConditionalModel
     from recur.models.seq2seq import Seq2Seq as Seq2Seq
@@ -25,30 +26,30 @@ if TYPE_CHECKING:
     from recur.models.structures import TreeModel as TreeModel
     from recur.models.tagger import OutputTagger as OutputTagger
     from recur.models.tagger import Tagger as Tagger
-    from recur.models.tagger import Words as Words
+    from recur.models.tagger import WordBatch as WordBatch
     from recur.models.tagger import WordTagger as WordTagger
 
 _NAMES = {
     "Classifier": "recur.models.classifier",
     "ConditionalModel": "recur.models.seq2seq",
-    "Context": "recur.models.decoder",
+    "DecoderContext": "recur.models.decoder",
     "Decoder": "recur.models.decoder",
-    "DecoderWriter": "recur.models.decoder",
+    "BatchDecoder": "recur.models.decoder",
     "Forecaster": "recur.models.forecaster",
     "GridClassifier": "recur.models.structures",
     "LanguageModel": "recur.models.language",
     "OutputTagger": "recur.models.tagger",
-    "Predicted": "recur.models.language",
-    "Reader": "recur.models.classifier",
+    "LanguageModelOutput": "recur.models.language",
+    "SequenceEncoder": "recur.models.classifier",
     "Regressor": "recur.models.signals",
     "RowModel": "recur.models.row",
-    "Scores": "recur.models.decoder",
+    "DecoderScores": "recur.models.decoder",
     "Seq2Seq": "recur.models.seq2seq",
     "State": "recur.models.stack",
     "Tagger": "recur.models.tagger",
     "TreeModel": "recur.models.structures",
     "WordTagger": "recur.models.tagger",
-    "Words": "recur.models.tagger",
+    "WordBatch": "recur.models.tagger",
 }
 
 __all__ = list(_NAMES)

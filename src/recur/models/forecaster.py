@@ -1,9 +1,11 @@
-"""Base forecasts, around which a network forecasts: what it adds starts at zero, so that it begins as good as they are.
+"""Forecaster: a network that forecasts around a base forecast, and its base forecasts.
 
 last       ŷ_{t+j} = y_t
-season     ŷ_{t+j} = the mean of the last season
-seasonal   ŷ_{t+j} = the value one season before, or two where that lies ahead
-linear     ŷ_{t+j} = c_j + Σ_i φ_{ij} y_{t−i}, fitted to each series by itself before anything is learned
+season     ŷ_{t+j} = mean of the last season
+seasonal   ŷ_{t+j} = value one season before, or two where one is not known yet
+linear     ŷ_{t+j} = c_j + Σ_i φ_{ij} y_{t−i}, fitted to each series before training
+
+The part that the network adds is zero at the start of training, so that the model begins as good as its base.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from torch.nn.functional import dropout, pad
 from recur.errors import OptionError
 from recur.models.distributions import distribution
 from recur.models.options import ForecasterOptions
-from recur.models.stack import State, each_part, output_fed, plain_stack
+from recur.models.stack import State, make_output_recurrent, make_plain_recurrent, map_state
 from recur.nn import FeedForward, Recurrent, RecurrentOutput, initialise_linear
 
 
 def recent_mean(values: Tensor, span: int) -> Tensor:
-    """The mean of the last `span` values up to each step of (B, T, V); of fewer at the start."""
+    """Return the mean of the last `span` values up to each step of (B, T, V); of fewer at the start."""
     if span == 1:
         return values
     T = values.shape[1]
@@ -32,20 +34,24 @@ def recent_mean(values: Tensor, span: int) -> Tensor:
     return (total[:, 1:] - total[:, first]) / (steps - first)[:, None]
 
 
-def seasonal(values: Tensor, ends: Tensor, horizon: int, season: int) -> Tensor:
-    """(B, E, k, V), from steps `ends` (E,)."""
+def seasonal_forecast(values: Tensor, ends: Tensor, horizon: int, season: int) -> Tensor:
+    """Return the seasonal naive forecast (B, E, k, V) from the steps `ends` (E,)."""
     ahead = torch.arange(horizon, device=values.device) % season
     places = (ends[:, None] + 1 - season + ahead).clamp_min(0)
     return values[:, places]
 
 
-def linear(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
-    """(B, E, k, V), by weights (R, V, 1 + lags, k), of 1 and of the last values, the oldest first, of the series that
-    each of the rows (B,) is of. Before the first value stand others like it."""
+def linear_forecast(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
+    """Return the forecast of linear autoregressions, shape (B, E, k, V).
+
+    rows      (B,): index of the series of each row
+    weights   (R, V, 1 + lags, k): weights of 1 and of the last values, oldest first
+    The first value is repeated before the start of a row.
+    """
     lags = weights.shape[2] - 1
     padded = torch.cat([values[:, :1].expand(-1, lags - 1, -1), values], dim=1)
     windows = padded.unfold(1, lags, 1)[:, ends]  # (B, E, V, lags)
-    if brings_its_own(weights.shape[0], rows.shape[0]):
+    if gathers_weights_per_row(weights.shape[0], rows.shape[0]):
         own = weights[rows]
         return torch.einsum("bevl,bvlk->bekv", windows, own[:, :, 1:]) + own[:, None, :, 0].transpose(2, 3)
     found = values.new_empty(len(values), len(ends), weights.shape[3], values.shape[2])
@@ -56,22 +62,22 @@ def linear(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tenso
     return found
 
 
-def brings_its_own(series: int, rows: int) -> bool:
-    """Whether a matrix for each of the rows costs less than to gather those of each series: there are few of one."""
+def gathers_weights_per_row(series: int, rows: int) -> bool:
+    """Return True if one matrix per row is cheaper than grouping rows by series: each series has few rows."""
     return series * 4 > rows
 
 
 class SegmentNetwork(nn.Module):
-    """Windows (N, L, F), what is known ahead (N, k, C) and channels (N,) to outputs (N, k, P)."""
+    """Network from windows (N, L, F), known covariates (N, k, C) and channels (N,) to outputs (N, k, P)."""
 
     def __init__(self, features: int, known: int, channels: int, horizon: int, outputs: int, o: ForecasterOptions):
         super().__init__()
         self.options, self.outputs, self.horizon = o, outputs, horizon
         s = self.segment = min(o.segment or 1, o.lags or 1)
         self.coming = -(-horizon // s)
-        """How many segments are written."""
+        """Number of segments that are generated."""
         self.embed = nn.Linear(s * features, o.hidden)
-        self.recurrent = plain_stack(o, o.hidden)
+        self.recurrent = make_plain_recurrent(o, o.hidden)
         self.position = nn.Parameter(torch.randn(self.coming, o.hidden))
         self.channel = nn.Parameter(torch.randn(channels, o.hidden)) if channels > 1 else None
         self.known = nn.Linear(s * known, o.hidden, bias=False) if known else None
@@ -90,35 +96,35 @@ class SegmentNetwork(nn.Module):
             query = query + self.channel[channel][:, None]
         if self.known is not None:
             query = query + self.known(pad(ahead, (0, 0, 0, M * s - self.horizon)).reshape(N, M, -1))
-        state = each_part(read.state, lambda part: part.repeat_interleave(M, 0))
+        state = map_state(read.state, lambda part: part.repeat_interleave(M, 0))
         written: RecurrentOutput = self.recurrent(query.reshape(N * M, 1, -1), state)
         hidden = dropout(written.outputs, self.options.dropout_output, self.training)
         found: Tensor = self.output(hidden).view(N, M * s, self.outputs)
         return found[:, : self.horizon]
 
 
-LEAST_SPREAD = 1e-3
-"""What a window's changes are divided by at least, in units of what its series is scaled by."""
+MIN_SPREAD = 1e-3
+"""Smallest divisor of the changes of a window, in units of the scaled series."""
 
 
-class Sizes(NamedTuple):
-    """Of what a forecaster reads and writes."""
+class ForecasterSizes(NamedTuple):
+    """Sizes of the inputs and outputs of a forecaster."""
 
     horizon: int
     known: int = 0
-    """Numbers that are known ahead, at each step."""
+    """Number of covariates known ahead, per step."""
     past: int = 0
-    """Numbers that are known until now."""
+    """Number of covariates known until now."""
     variables: int = 1
-    """Values of a row at each step."""
+    """Number of values of a row per step."""
     channels: int = 1
-    """Kinds of rows, where each has an embedding."""
+    """Number of kinds of rows, if each has an embedding."""
     bands: int | None = None
-    """Steps that bands are for; as many as the horizon, if not given, and more where forecasts are iterated."""
+    """Number of steps with prediction intervals: the horizon by default, more if forecasts are iterated."""
 
 
-class Seen(NamedTuple):
-    """Rows of series, scaled."""
+class SeriesBatch(NamedTuple):
+    """Batch of rows of series, scaled."""
 
     values: Tensor
     """(B, T, V)"""
@@ -129,28 +135,29 @@ class Seen(NamedTuple):
     channel: Tensor
     """(B,)"""
     row: Tensor
-    """(B,): which series each is of."""
+    """(B,): index of the series of each row."""
     linear: Tensor | None = None
-    """(series, V, 1 + lags, k): their linear autoregressions."""
+    """(series, V, 1 + lags, k): linear autoregressions of the series."""
 
 
 class Forecaster(nn.Module):
-    """Rows to parameters (B, E, k, V, P) of the k values behind each of the steps `ends` (E,).
+    """Network from rows of series to parameters (B, E, k, V, P) of the k values after each of the steps `ends` (E,).
 
-    Without them these are all steps that have a window before them, or a state.
+    By default `ends` are all steps that have a full window before them, or a state.
     """
 
     share: Tensor
-    """How much of what the network adds to a base forecast is taken, 0 … 1: chosen on the validation part."""
+    """Fraction 0 … 1 of the network's addition to the base forecast that is used; chosen on the validation set."""
     offsets: Tensor
-    """(k, channels · V, Q): by how much quantiles are moved so that bands cover what they say; from the same part."""
+    """(k, channels · V, Q): offsets that calibrate the quantiles, fitted on the validation set."""
     form: Tensor
-    """(4,): lags, direct, relative and ridge of the linear autoregressions that it was learned around."""
+    """(4,): lags, direct, relative and ridge of the linear autoregressions of the base forecast."""
     residuals: Tensor
-    """(512,): how far values lay from their forecasts one step ahead there, in deviations of these, from the least to
-    the most; anomalies are judged by them."""
+    """(512,): sorted one-step residuals of the validation set in standard deviations; used to score anomalies."""
 
-    def __init__(self, sizes: Sizes, quantiles: tuple[float, ...], season: int, options: ForecasterOptions) -> None:
+    def __init__(
+        self, sizes: ForecasterSizes, quantiles: tuple[float, ...], season: int, options: ForecasterOptions
+    ) -> None:
         super().__init__()
         o = self.options = options
         self.sizes, self.quantiles, self.season, self.horizon = sizes, quantiles, season, sizes.horizon
@@ -160,7 +167,7 @@ class Forecaster(nn.Module):
         self.segments: SegmentNetwork | None = None
         self.recurrent: Recurrent | FeedForward | None = None
         self.backend = "window"
-        """Which backend ran last."""
+        """Backend of the last call."""
         k, V, P = sizes.horizon, sizes.variables, self.distribution.size
         inputs = V + sizes.past + sizes.known
         if self.lags and o.segment:
@@ -175,7 +182,7 @@ class Forecaster(nn.Module):
                 self.network = nn.Sequential(*layers)
                 width = o.hidden
             else:
-                make = output_fed if o.recurrence == "output" else plain_stack
+                make = make_output_recurrent if o.recurrence == "output" else make_plain_recurrent
                 self.recurrent = make(o, inputs)
                 width = self.recurrent.output_size
             self.output = nn.Linear(width, k * V * P)
@@ -203,15 +210,15 @@ class Forecaster(nn.Module):
 
     @property
     def targets(self) -> int:
-        """Variables of a series."""
+        """Number of variables of a series."""
         return self.sizes.channels * self.sizes.variables
 
     @property
     def first(self) -> int:
-        """The first step that forecasts."""
+        """First step from which a forecast can be made."""
         return max(self.lags - 1, 0)
 
-    def forward(self, seen: Seen, ends: Tensor | None = None) -> Tensor:
+    def forward(self, seen: SeriesBatch, ends: Tensor | None = None) -> Tensor:
         if ends is None:
             ends = torch.arange(self.first, seen.values.shape[1], device=seen.values.device)
         if self.lags:
@@ -219,8 +226,8 @@ class Forecaster(nn.Module):
         states, _ = self.states(seen)
         return self.place(self.from_states(states[:, ends], seen.known, ends), self.base(seen, ends))
 
-    def carry(self, seen: Seen, state: State, before: Tensor) -> tuple[Tensor, State]:
-        """The same, going on from a state; `before` (B, at least a season, V) are the values before these."""
+    def carry(self, seen: SeriesBatch, state: State, before: Tensor) -> tuple[Tensor, State]:
+        """Continue from a state; `before` (B, at least one season, V) are the values before the batch."""
         ends = torch.arange(seen.values.shape[1], device=seen.values.device)
         states, state = self.states(seen, state, before)
         whole = seen._replace(values=torch.cat([before, seen.values], dim=1))
@@ -228,8 +235,10 @@ class Forecaster(nn.Module):
 
     # From a state -------------------------------------------------------------------------------------------
 
-    def states(self, seen: Seen, state: State | None = None, before: Tensor | None = None) -> tuple[Tensor, State]:
-        """The network's outputs (B, T, H) after each step, one pass for all of them, and the state behind the last."""
+    def states(
+        self, seen: SeriesBatch, state: State | None = None, before: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Return outputs (B, T, H) after each step in one pass, and the final state."""
         if self.recurrent is None:
             raise OptionError("a forecaster that sees a window has no state")
         T = seen.values.shape[1]
@@ -244,7 +253,7 @@ class Forecaster(nn.Module):
         return found.outputs, found.state
 
     def from_states(self, hidden: Tensor, known: Tensor, ends: Tensor) -> Tensor:
-        """Raw outputs (B, E, k, V, P) of what the network has at the steps `ends`."""
+        """Return raw outputs (B, E, k, V, P) for hidden states at the steps `ends`."""
         k, V, P = self.horizon, self.sizes.variables, self.distribution.size
         hidden = dropout(hidden, self.options.dropout_output, self.training)
         raw: Tensor = self.output(hidden).unflatten(-1, (k, V, P))
@@ -257,8 +266,8 @@ class Forecaster(nn.Module):
 
     # From a window ------------------------------------------------------------------------------------------
 
-    def _of_windows(self, seen: Seen, ends: Tensor) -> Tensor:
-        """Raw outputs (B, E, k, V, P)."""
+    def _of_windows(self, seen: SeriesBatch, ends: Tensor) -> Tensor:
+        """Return raw outputs (B, E, k, V, P) for the windows that end at `ends`."""
         L, k, V, P = self.lags, self.horizon, self.sizes.variables, self.distribution.size
         B, E = seen.values.shape[0], len(ends)
         reached = ends[:, None] + torch.arange(1 - L, 1, device=ends.device)
@@ -266,7 +275,7 @@ class Forecaster(nn.Module):
         level = windows[:, :, L - self._span :].mean(2, keepdim=True)
         relative, spread = windows - level, None
         if self.options.spread:
-            spread = windows.diff(dim=2).abs().mean(2, keepdim=True).clamp_min(LEAST_SPREAD)  # (B, E, 1, V)
+            spread = windows.diff(dim=2).abs().mean(2, keepdim=True).clamp_min(MIN_SPREAD)  # (B, E, 1, V)
             relative = relative / spread
         past = seen.past[:, reached]
         if self.segments is None:
@@ -287,27 +296,27 @@ class Forecaster(nn.Module):
 
     @property
     def _span(self) -> int:
-        """How many steps the level is the mean of."""
+        """Number of steps over which the level is averaged."""
         if self.options.level == "last":
             return 1
         if self.lags:
             return self.lags if self.options.level == "window" else min(self.season, self.lags)
         return self.season
 
-    def base(self, seen: Seen, ends: Tensor) -> Tensor:
-        """(B, E, k, V)"""
+    def base(self, seen: SeriesBatch, ends: Tensor) -> Tensor:
+        """Return the base forecast (B, E, k, V)."""
         kind = self.options.base
         if kind == "linear":
             if seen.linear is None:
                 raise OptionError("--base linear needs the linear autoregression of each series")
-            return linear(seen.values, ends, seen.row, seen.linear)
+            return linear_forecast(seen.values, ends, seen.row, seen.linear)
         if kind == "seasonal":
-            return seasonal(seen.values, ends, self.horizon, self.season)
+            return seasonal_forecast(seen.values, ends, self.horizon, self.season)
         level = recent_mean(seen.values, self._span)
         return level[:, ends][:, :, None].expand(-1, -1, self.horizon, -1)
 
     def place(self, raw: Tensor, base: Tensor) -> Tensor:
-        """Parameters (…, P); in use, with the share of the network's part that validation chose."""
+        """Return parameters (…, P); in evaluation, with the fraction of the network's part that validation chose."""
         return self.distribution.place(raw if self.training else raw * self.share, base)
 
     def loss(self, parameters: Tensor, targets: Tensor, unit: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tokens as vectors: one-hot, or learned, with the dropouts of their place."""
+"""Inputs of networks: token embeddings, standardised signals, and the time as an input."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, one_hot
 
+from recur.data.series.dates import compress_time
 from recur.data.text import UNK
 from recur.models.options import parse_embedding
 from recur.models.stack import State
-from recur.nn import drop_steps
+from recur.nn import sequence_dropout
 
 
 class TokenEmbedding(nn.Module):
-    """Ids (B, T) of a vocabulary of K to vectors (B, T, width or K).
+    """Embedding of ids (B, T) as vectors (B, T, width); one-hot vectors (B, T, K) if width is 0.
 
-    `drop_tokens` drops whole tokens, everywhere in a batch (Gal and Ghahramani 2016); `drop` drops entries, one mask a
-    sequence if `variational`.
+    drop_tokens   probability of dropping a token everywhere in a batch (Gal and Ghahramani 2016)
+    drop          dropout of entries; with `variational`, one mask per sequence
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class TokenEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         self.K, self.drop, self.drop_tokens, self.variational = K, drop, drop_tokens, variational
-        self.weight = nn.Parameter(drawn(K, width, init)) if width else None
+        self.weight = nn.Parameter(draw_embedding(K, width, init)) if width else None
         self.register_buffer("_like", torch.empty(0), persistent=False)  # dtype and device of one-hot vectors
 
     @property
@@ -46,32 +47,32 @@ class TokenEmbedding(nn.Module):
             x = embedding(ids, self.weight * kept)
         else:
             x = self.vectors(ids)
-        return drop_steps(x, self.drop, training=self.training, variational=self.variational)
+        return sequence_dropout(x, self.drop, training=self.training, variational=self.variational)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """Of ids of any shape, without dropout: what a step of use reads."""
+        """Return vectors of ids of any shape without dropout, for inference."""
         if self.weight is None:
             like: Tensor = self._like  # type: ignore[assignment]
             return one_hot(ids, self.K).to(like.dtype)
         return embedding(ids, self.weight)
 
 
-def scale_for(K: int) -> float:
-    """The deviation of an embedding of K tokens: 4/√K, at most 1.
+def embedding_scale(K: int) -> float:
+    """Return the standard deviation of an embedding of K tokens: 4/√K, at most 1.
 
-    A token out of a few is met all the time: where it starts hardly matters once it has been learned, and vectors that
-    differ from the start are read from the first step on. One out of thousands is met now and then: what its vector
-    starts with stays in it as noise.
+    With few tokens each one is seen often, so its initial vector hardly matters, and distinct vectors help from the
+    first step. With thousands of tokens each one is seen rarely, and its initial vector stays in it as noise.
     """
     return min(1.0, 4 / math.sqrt(K))
 
 
-def drawn(K: int, width: int, init: str) -> Tensor:
-    """A matrix (K, width): uniform:a is uniform in ± a, normal:σ normal, scaled normal with `scale_for`; zero for
-    <unk>."""
+def draw_embedding(K: int, width: int, init: str) -> Tensor:
+    """Draw a matrix (K, width): uniform:a, normal:σ, or scaled (normal with `embedding_scale`); the row of <unk> is
+    zero.
+    """
     kind, scale = parse_embedding(init)
     if kind == "scaled":
-        kind, scale = "normal", scale_for(K)
+        kind, scale = "normal", embedding_scale(K)
     weight = torch.empty(K, width)
     weight = nn.init.uniform_(weight, -scale, scale) if kind == "uniform" else nn.init.normal_(weight, std=scale)
     weight[UNK] = 0  # where nothing is unknown in training, no gradient ever reaches it, and a random row is noise
@@ -79,7 +80,8 @@ def drawn(K: int, width: int, init: str) -> Tensor:
 
 
 class SignalInput(nn.Module):
-    """Steps (B, T, D) to vectors (B, T, width or D). Mean and deviation are kept with the weights."""
+    """Standardisation of steps (B, T, D), and projection to width if it is not 0. Mean and deviation are saved
+    buffers."""
 
     mean: Tensor
     deviation: Tensor
@@ -95,7 +97,7 @@ class SignalInput(nn.Module):
 
     @torch.no_grad()
     def fit(self, mean: Tensor, deviation: Tensor) -> None:
-        """Standardise by these (D,) from now on."""
+        """Set mean and standard deviation, (D,) each."""
         self.mean.copy_(mean)
         self.deviation.copy_(deviation)
 
@@ -107,10 +109,10 @@ class SignalInput(nn.Module):
         x = (x - self.mean) / self.deviation
         if self.training and self.noise:
             x = x + self.noise * torch.randn_like(x)
-        return drop_steps(self._projected(x), self.drop, training=self.training, variational=self.variational)
+        return sequence_dropout(self._projected(x), self.drop, training=self.training, variational=self.variational)
 
     def vectors(self, x: Tensor) -> Tensor:
-        """Of steps (…, D), without noise and dropout: what a step of use reads."""
+        """Return vectors of steps (…, D) without noise and dropout, for inference."""
         return self._projected((x - self.mean) / self.deviation)
 
     def _projected(self, x: Tensor) -> Tensor:
@@ -118,14 +120,13 @@ class SignalInput(nn.Module):
         return projected
 
 
-def scaled(t: Tensor, scale: float) -> Tensor:
-    """τ(t) of steps t ≥ 0, of any shape."""
-    u = t.to(torch.float64) / scale
-    return (2 * torch.where(u <= 1, u, 1 + u.clamp_min(1).log()) - 1).to(torch.get_default_dtype())
+def scale_time(t: Tensor, scale: float) -> Tensor:
+    """Return the time input for step numbers t ≥ 0 of any shape; see `recur.data.series.dates.compress_time`."""
+    return compress_time(t.to(torch.float64) / scale, torch.log).to(torch.get_default_dtype())
 
 
-def positions(start: Tensor, T: int, reset: Tensor | None = None) -> Tensor:
-    """(B, T): t of rows whose first step has the t of `start` (B,); where `reset` (B, T) is true it is 0 again."""
+def time_positions(start: Tensor, T: int, reset: Tensor | None = None) -> Tensor:
+    """Return step numbers (B, T) of rows that start at `start` (B,); they restart at 0 where `reset` (B, T) is True."""
     steps = torch.arange(T, device=start.device)
     t = start[:, None] + steps
     if reset is None:
@@ -134,18 +135,18 @@ def positions(start: Tensor, T: int, reset: Tensor | None = None) -> Tensor:
     return torch.where(last >= 0, steps - last, t)
 
 
-def whole(x: Tensor) -> Tensor:
-    """(B, T): t of sequences (B, T, …) that are read from their beginning."""
+def step_indices(x: Tensor) -> Tensor:
+    """Return step numbers (B, T) of sequences (B, T, …) that are read from their start."""
     return torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
 
 
-def beside(x: Tensor, t: Tensor, scale: float) -> Tensor:
-    """Inputs (…, D) with τ of their steps t (…) behind them, (…, D + 1)."""
-    return torch.cat([x, scaled(t, scale)[..., None].to(x)], dim=-1)
+def append_time(x: Tensor, t: Tensor, scale: float) -> Tensor:
+    """Append the time input of steps t (…) to inputs (…, D): (…, D + 1)."""
+    return torch.cat([x, scale_time(t, scale)[..., None].to(x)], dim=-1)
 
 
 def split_state(state: State | None, rows: Tensor) -> tuple[State | None, Tensor]:
-    """A state that carries its t, cut in two: the network's own, and t (B,). Without one, 0 for each of the rows."""
+    """Split a state into the state of the network and the step numbers (B,); zeros without a state."""
     if state is None:
         return None, torch.zeros(len(rows), dtype=torch.long, device=rows.device)
     *layers, (t,) = state

@@ -1,6 +1,6 @@
-"""One input, one output: the recurrent network of a single step. Without a step before, W has nothing to act on.
+"""Network for table rows: one input, one output, no recurrence.
 
-h = tanh(U x + b)          more such layers, if asked for
+h = tanh(U x + b)          further such layers by option
 o = V h + c
 """
 
@@ -14,7 +14,7 @@ from recur.nn import Depth, FeedForward
 
 
 class RowModel(nn.Module):
-    """Rows (B, D) to outputs (B, O)."""
+    """Network from rows (B, D) to outputs (B, O)."""
 
     def __init__(self, D: int, outputs: int, options: RowModelOptions) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""One to many: a sequence from a label, such as a name of a given language (Deep Learning, section 10.2.4).
+"""Sequence generation from a label (`ConditionalModel`) or from a source sequence (`Seq2Seq`).
 
-c = embedding of the label
-y_1 … y_τ = decoder(c)              see recur.models.decoder
+c = embedding of the label, or encoder of the source          Deep Learning, sections 10.2.4 and 10.4
+y_1 … y_τ = decoder(c)                                        see recur.models.decoder
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from recur.cells.registry import configured_cell
 from recur.errors import OptionError
-from recur.models.decoder import Context, Decoder, DecoderWriter, Scores
-from recur.models.inputs import TokenEmbedding, beside, whole
+from recur.models.decoder import BatchDecoder, Decoder, DecoderContext, DecoderScores
+from recur.models.inputs import TokenEmbedding, append_time, step_indices
 from recur.models.options import DecoderOptions, EncoderDecoderOptions
-from recur.models.stack import writing_stack
+from recur.models.stack import decoder_network_options
 from recur.nn import Recurrent
 
 
 class ConditionalModel(nn.Module):
-    """Lines of a vocabulary of K, from one of N labels."""
+    """Generator of sequences over K symbols for one of N labels."""
 
     def __init__(self, N: int, K: int, options: DecoderOptions) -> None:
         super().__init__()
@@ -29,30 +29,30 @@ class ConditionalModel(nn.Module):
         self.labels = nn.Embedding(N, options.embedding)
         self.decoder = Decoder(K, options.embedding, 0, options)
 
-    def forward(self, label: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None) -> Scores:
-        """Labels (B,), targets (B, T), of which lengths (B,) count; as `Decoder.forward`."""
-        scores: Scores = self.decoder(Context(self.labels(label)), target, lengths, forced)
+    def forward(self, label: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None) -> DecoderScores:
+        """Return scores of targets (B, T) with lengths (B,) for labels (B,); as `Decoder.forward`."""
+        scores: DecoderScores = self.decoder(DecoderContext(self.labels(label)), target, lengths, forced)
         return scores
 
-    def writer(self, label: Tensor) -> DecoderWriter:
-        return DecoderWriter(self.decoder, Context(self.labels(label)))
+    def writer(self, label: Tensor) -> BatchDecoder:
+        return BatchDecoder(self.decoder, DecoderContext(self.labels(label)))
 
 
 class Seq2Seq(nn.Module):
-    """Sources of a vocabulary of K_in, targets of one of K_out."""
+    """Encoder-decoder from sources over K_in symbols to targets over K_out symbols."""
 
     copies: Tensor | None
 
     def __init__(
         self, K_in: int, K_out: int, options: EncoderDecoderOptions, copies: Sequence[int] | None = None
     ) -> None:
-        """`copies` are the symbols of the target for each of the source, where symbols can be copied."""
+        """Create the network. `copies` maps source symbols to target symbols, if symbols can be copied."""
         super().__init__()
         o = self.options = options
         if o.copy and copies is None:
-            raise OptionError("what is copied needs the target's symbol for each of the source: copies")
+            raise OptionError("copying needs `copies`: the target symbol of every source symbol")
         self.embedding = TokenEmbedding(K_in, o.embedding, o.embedding_init, drop=o.dropout_input)
-        layers = writing_stack(o, o.encoder_layers, o.dropout_hidden)
+        layers = decoder_network_options(o, o.encoder_layers, o.dropout_hidden)
         self.clock = o.clock
         read = o.embedding + (self.clock is not None)
         self.encoder = Recurrent(configured_cell(o.cell), read, o.hidden, direction=o.direction, **layers)
@@ -60,23 +60,23 @@ class Seq2Seq(nn.Module):
         self.decoder = Decoder(K_out, width, width, o, o.attention, input_feeding=o.input_feeding, copy=o.copy)
         self.register_buffer("copies", torch.tensor(copies) if o.copy else None, persistent=False)
 
-    def encode(self, source: Tensor, lengths: Tensor | None) -> Context:
-        """The context of sources (B, S), of which lengths (B,), on the CPU, count; all, if none are given."""
+    def encode(self, source: Tensor, lengths: Tensor | None) -> DecoderContext:
+        """Return the context of sources (B, S) with lengths (B,) on the CPU; the whole source if not given."""
         x = self.embedding(source)
         if self.clock is not None:
-            x = beside(x, whole(source), self.clock)
+            x = append_time(x, step_indices(source), self.clock)
         memory, state, _ = self.encoder(x, lengths=lengths)
         last = state[-2:] if self.options.direction == "both" else state[-1:]
         vector = torch.cat([self.encoder.cell.output(part) for part in last], dim=-1)
         symbols = None if self.copies is None else self.copies[source]
-        return Context(vector, memory, None if lengths is None else lengths.to(source.device), symbols)
+        return DecoderContext(vector, memory, None if lengths is None else lengths.to(source.device), symbols)
 
     def forward(
         self, source: Tensor, source_lengths: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None
-    ) -> Scores:
-        """As `Decoder.forward`, from the source."""
-        scores: Scores = self.decoder(self.encode(source, source_lengths), target, lengths, forced)
+    ) -> DecoderScores:
+        """Return scores of targets given sources; as `Decoder.forward`."""
+        scores: DecoderScores = self.decoder(self.encode(source, source_lengths), target, lengths, forced)
         return scores
 
-    def writer(self, source: Tensor, lengths: Tensor, longest: int | None = None) -> DecoderWriter:
-        return DecoderWriter(self.decoder, self.encode(source, lengths), longest)
+    def writer(self, source: Tensor, lengths: Tensor, longest: int | None = None) -> BatchDecoder:
+        return BatchDecoder(self.decoder, self.encode(source, lengths), longest)

@@ -1,4 +1,4 @@
-"""From options to a recurrent network."""
+"""Construction of recurrent networks from options, and helpers for their states."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from typing import Any
 from torch import Tensor
 
 from recur.cells.registry import configured_cell
+from recur.compat import tree_map
 from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
 from recur.nn import Connections, Depth, Dropout, FeedForward, Init, Recurrent
 
 State = tuple[tuple[Tensor, ...], ...]
-"""A network's state: for each layer, and each direction of it, the states of its cell."""
+"""State of a network: for each layer and direction, the states of its cell."""
 
 
-def each_part(state: State, change: Callable[[Tensor], Tensor]) -> State:
-    """The same state with every tensor of it changed: picked, repeated, detached."""
-    made = []
-    for layer in state:
-        parts = [change(part) for part in layer]
-        made.append(layer._make(parts) if hasattr(layer, "_make") else tuple(parts))
-    return tuple(made)
+def map_state(state: State, change: Callable[[Tensor], Tensor]) -> State:
+    """Return the state with `change` applied to every tensor."""
+    changed: State = tree_map(change, state)
+    return changed
 
 
-def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
-    """The layers of a language model or a reader."""
+def make_recurrent(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
+    """Return the recurrent layers of a language model or an encoder."""
     return Recurrent(
         configured_cell(o.cell),
         width,
@@ -37,43 +35,43 @@ def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
             layers=o.dropout_hidden if o.layers > 1 else 0.0, weights=o.dropout_weight, variational=o.variational
         ),
         connections=Connections(residual=o.residual),
-        depth=depth(o),
+        depth=make_depth(o),
         init=Init(o.init, o.forget_bias, o.initial, o.chrono),
         bptt=o.bptt,
         backend=o.backend,
     )
 
 
-def plain_stack(o: SequenceOptions, width: int) -> Recurrent:
-    """Layers and nothing else, for numbers."""
+def make_plain_recurrent(o: SequenceOptions, width: int) -> Recurrent:
+    """Return recurrent layers without dropout and connections, for numbers."""
     return Recurrent(
         configured_cell(o.cell),
         width,
         o.hidden,
         layers=o.layers,
-        depth=depth(o),
+        depth=make_depth(o),
         init=Init(o.init, o.forget_bias, chrono=o.chrono),
         bptt=o.bptt,
         backend=o.backend,
     )
 
 
-def output_fed(o: NetworkOptions, width: int) -> FeedForward:
-    """In place of layers, where a step reads the output before and no hidden state."""
-    return FeedForward(width, o.hidden, depth=depth(o))
+def make_output_recurrent(o: NetworkOptions, width: int) -> FeedForward:
+    """Return a feed-forward layer in place of recurrent layers, for output recurrence."""
+    return FeedForward(width, o.hidden, depth=make_depth(o))
 
 
-def writing_stack(o: NetworkOptions, layers: int, dropout: float) -> dict[str, Any]:
-    """What `Recurrent` takes beside its sizes for an encoder or a decoder: one dropout mask a step, no cut in time."""
+def decoder_network_options(o: NetworkOptions, layers: int, dropout: float) -> dict[str, Any]:
+    """Return keywords of `Recurrent` for an encoder or a decoder: one dropout mask per step, full BPTT."""
     return {
         "layers": layers,
         "dropout": Dropout(layers=dropout if layers > 1 else 0.0, variational=False),
-        "depth": depth(o),
+        "depth": make_depth(o),
         "init": Init(o.init, o.forget_bias, chrono=o.chrono),
         "backend": o.backend,
     }
 
 
-def depth(o: NetworkOptions) -> Depth:
-    """Where layers of tanh stand."""
+def make_depth(o: NetworkOptions) -> Depth:
+    """Return the depth of the MLPs around recurrent layers."""
     return Depth(o.depth_input, o.depth_transition, o.depth_output, o.depth_between)

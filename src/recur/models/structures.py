@@ -1,6 +1,7 @@
-"""A tree's nodes, classified: words at the leaves, a composition above them, a class at every node.
+"""Networks over trees and images.
 
-P(class of node) = softmax(V h_node + c)
+TreeModel        words at the leaves, a composition above them: P(class of node) = softmax(V h_node + c)
+GridClassifier   grids of recurrent points over an image, pooled: P(class) = softmax(V pool(h) + c)
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, embedding, pad
 
 from recur.models.calibration import Mixture
-from recur.models.inputs import drawn
+from recur.models.inputs import draw_embedding
 from recur.models.options import GridModelOptions, TreeModelOptions
 from recur.nn import Forest, Grid, Pooling, Recursive
 
 
 class TreeModel(nn.Module):
-    """Word ids (leaves,) and their forest in, logits (nodes, classes) out."""
+    """Classifier of tree nodes: word ids (leaves,) and their forest to logits (nodes, classes)."""
 
     def __init__(self, K: int, classes: int, options: TreeModelOptions) -> None:
         super().__init__()
         o = self.options = options
-        self.embedding = nn.Parameter(drawn(K, o.embedding, o.embedding_init))
+        self.embedding = nn.Parameter(draw_embedding(K, o.embedding, o.embedding_init))
         self.recursive = Recursive(o.compose, o.embedding, o.hidden)
         self.output = nn.Linear(o.hidden, classes)
         self.temperature = Mixture()
@@ -35,7 +36,7 @@ class TreeModel(nn.Module):
 
 
 class GridClassifier(nn.Module):
-    """Standardised images (B, R, C, D) to logits (B, classes); R and C may be any."""
+    """Classifier of standardised images (B, R, C, D), of any R and C: logits (B, classes)."""
 
     class_weights: Tensor | None
 
@@ -75,8 +76,10 @@ class GridClassifier(nn.Module):
 
 
 def patches(images: Tensor, k: int) -> Tensor:
-    """(B, R, C, D) as points of k × k pixels, (B, ⌈R/k⌉, ⌈C/k⌉, k · k · D); what is missing at the far edges is 0, the
-    mean of what was learned from."""
+    """Return patches of k × k pixels as points: (B, R, C, D) to (B, ⌈R/k⌉, ⌈C/k⌉, k · k · D).
+
+    Missing pixels at the far edges are 0, the mean of the training set.
+    """
     if k == 1:
         return images
     _, R, C, _ = images.shape

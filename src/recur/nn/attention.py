@@ -1,11 +1,11 @@
-"""Attention: what of a memory each query needs, as a weighted mean of it.
+"""Attention over a memory, and pooling of states into one vector.
 
     a_ts = softmax over s of score(q_t, m_s)        c_t = Σ_s a_ts m_s
 
     additive   score(q, m) = v · tanh(W_q q + W_k m)      Bahdanau, Cho and Bengio 2015
     dot        score(q, m) = (W_q q) · (W_k m) / √A       scaled dot product, Vaswani et al. 2017, with one head
 
-Places that a mask excludes have weight 0. W_q and W_k take queries (of width Q) and memory (of width M) to width A.
+Masked positions have weight 0. W_q and W_k project queries (width Q) and memory (width M) to width A.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from recur.errors import OptionError, ShapeError, unknown
 from recur.nn.options import check_direction
 
-KINDS = ("additive", "dot")
+ATTENTION_KINDS = ("additive", "dot")
 
 
 class Attention(nn.Module):
-    """Queries (B, T, Q) over a memory (B, S, M) → contexts (B, T, M) and weights (B, T, S).
+    """Attention of queries (B, T, Q) over a memory (B, S, M): contexts (B, T, M) and weights (B, T, S).
 
     >>> attention = recur.nn.Attention("additive", query_size=4, memory_size=6, size=8)
     >>> memory = torch.randn(2, 7, 6)
@@ -33,22 +33,26 @@ class Attention(nn.Module):
 
     def __init__(self, kind: str, query_size: int, memory_size: int, size: int) -> None:
         super().__init__()
-        if kind not in KINDS:
-            raise OptionError(unknown("attention", kind, KINDS))
+        if kind not in ATTENTION_KINDS:
+            raise OptionError(unknown("attention", kind, ATTENTION_KINDS))
         self.kind, self.size = kind, size
         self.query = nn.Linear(query_size, size, bias=kind == "additive")
         self.key = nn.Linear(memory_size, size, bias=False)
         self.score = nn.Linear(size, 1, bias=False) if kind == "additive" else None
 
     def keys(self, memory: Tensor) -> Tensor:
-        """W_k m_s, (B, S, A): once for a memory, however many queries there are."""
+        """Return the keys W_k m_s, shape (B, S, A). Compute them once per memory and pass them to `forward`."""
         keys: Tensor = self.key(memory)
         return keys
 
     def forward(
         self, query: Tensor, memory: Tensor, mask: Tensor | None = None, keys: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """`mask` (B, S) is true where there is something to attend to; every row needs one such place."""
+        """Return contexts (B, T, M) and attention weights (B, T, S).
+
+        mask   (B, S), True at positions that may be attended to; every row needs at least one
+        keys   result of `keys(memory)`, computed here if not given
+        """
         if query.dim() != 3 or memory.dim() != 3 or query.shape[0] != memory.shape[0]:
             shapes = f"{tuple(query.shape)} and {tuple(memory.shape)}"
             raise ShapeError(f"Attention: query must be (B, T, Q) and memory (B, S, M), got {shapes}")
@@ -64,18 +68,24 @@ class Attention(nn.Module):
         return weights @ memory, weights
 
 
-POOLS = ("last", "mean", "max", "concat", "attention", "self-attention")
+POOLING_KINDS = ("last", "mean", "max", "concat", "attention", "self-attention")
 
-PARTS = {"concat": ("last", "mean", "max")}
-"""What a pool is made of, where it is of several."""
+POOLING_PARTS = {"concat": ("last", "mean", "max")}
+"""Parts of which a pooling is the concatenation, if there are several."""
 
-Carried = tuple[Tensor, ...]
-"""What a pool needs of all states so far."""
+PoolingState = tuple[Tensor, ...]
+"""Tensors that `Pooling.step` carries from step to step."""
 
 
 class Pooling(nn.Module):
-    """States (B, T, H) and lengths (B,) to (B, output_size): H, or several times that. Without lengths, rows are
-    whole.
+    """Pooling of states (B, T, H) with lengths (B,) into vectors (B, output_size).
+
+    pool        last, mean, max, concat (all three), attention (a learned weighted mean) or self-attention (several)
+    width       H
+    direction   direction of the network: of "both", the last state is the last of the forward and the first of the
+                backward half
+
+    Without lengths, all T steps of every row are used.
 
     >>> pool = recur.nn.Pooling("mean", 4)
     >>> pool(torch.ones(2, 5, 4), torch.tensor([5, 3])).tolist()[1]     # padding does not count
@@ -84,8 +94,8 @@ class Pooling(nn.Module):
 
     def __init__(self, pool: str, width: int, *, direction: str = "forward", heads: int = 4) -> None:
         super().__init__()
-        if pool not in POOLS:
-            raise OptionError(unknown("pooling", pool, POOLS))
+        if pool not in POOLING_KINDS:
+            raise OptionError(unknown("pooling", pool, POOLING_KINDS))
         self.pool, self.direction = pool, check_direction(direction)
         attends = pool in ("attention", "self-attention")
         self.heads = heads if pool == "self-attention" else 1
@@ -95,7 +105,7 @@ class Pooling(nn.Module):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return PARTS.get(self.pool, (self.pool,))
+        return POOLING_PARTS.get(self.pool, (self.pool,))
 
     def forward(self, states: Tensor, lengths: Tensor | None) -> Tensor:
         B, T, _ = states.shape
@@ -123,19 +133,22 @@ class Pooling(nn.Module):
         return (weights.mT @ states).flatten(1)
 
     def _scores(self, states: Tensor) -> Tensor:
-        """(…, H) to (…, heads)."""
+        """Return attention scores (…, heads) of states (…, H)."""
         assert self.key is not None
         assert self.query is not None
         scores: Tensor = self.query(torch.tanh(self.key(states)))
         return scores
 
-    def step(self, h: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
-        """One state more, (B, H): the pool of all so far, and what to pass with the next; None at the start."""
+    def step(self, h: Tensor, carried: PoolingState | None = None) -> tuple[Tensor, PoolingState]:
+        """Add one state (B, H). Return the pooled vector of all states so far, and the state for the next call.
+
+        carried   state that the previous call returned; None at the first step
+        """
         if self.direction != "forward":
             raise OptionError(f"one step at a time needs direction='forward', this pooling has {self.direction!r}")
         pooled, kept = [], list[Tensor]()
         for part in self.parts:
-            takes = CARRIED[part]
+            takes = POOLING_STATE_SIZES[part]
             own, rest = (None, None) if carried is None else (carried[:takes], carried[takes:])
             found, new = self._step(part, h, own)
             pooled.append(found)
@@ -143,7 +156,7 @@ class Pooling(nn.Module):
             carried = rest
         return torch.cat(pooled, -1), tuple(kept)
 
-    def _step(self, part: str, h: Tensor, carried: Carried | None) -> tuple[Tensor, Carried]:
+    def _step(self, part: str, h: Tensor, carried: PoolingState | None) -> tuple[Tensor, PoolingState]:
         if part == "last":
             return h, ()
         if part == "max":
@@ -166,5 +179,5 @@ def _filled(x: Tensor, padding: Tensor | None, value: float) -> Tensor:
     return x if padding is None else x.masked_fill(padding, value)
 
 
-CARRIED = {"last": 0, "max": 1, "mean": 3, "attention": 3, "self-attention": 3}
-"""How many tensors a part hands on."""
+POOLING_STATE_SIZES = {"last": 0, "max": 1, "mean": 3, "attention": 3, "self-attention": 3}
+"""Number of tensors that each part carries."""

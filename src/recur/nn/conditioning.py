@@ -1,16 +1,16 @@
-"""A recurrent network with a context beside its inputs.
+"""Recurrent networks with a context.
 
-Of a vector c (Deep Learning, section 10.2.4), which can reach the network in two ways, or in both:
+A context vector c (Deep Learning, section 10.2.4) reaches the network at every step, as the initial state, or both:
 
-    input      h_t = f(U x_t + R c + W h_{t−1})      a bias of its own for every sequence
-    initial    h_0 = tanh(B c + b)                   for every layer, and for every state of the cell
+    input      h_t = f(U x_t + R c + W h_{t−1})      one bias per sequence
+    initial    h_0 = tanh(B c + b)                   for every layer and every state of the cell
 
-Of a sequence c_1 … c_T as long as the inputs, each step has its own share:
+A sequence of contexts c_1 … c_T has one context per step:
 
     aligned    h_t = f(U x_t + R c_t + W h_{t−1})
 
-Where x_t is the output before, y_{t−1}, the outputs depend on each other; where it is a constant they are independent
-given c. U and R lie side by side in one matrix, the cell's weight_ih, so that one product takes both.
+If x_t is the previous output y_{t−1}, the outputs depend on each other; if it is constant, they are independent given
+c. U and R are one matrix, the weight_ih of the cell, so that one product computes both.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from recur.nn.output_recurrence import FeedForward
 from recur.nn.recurrent import NetworkState, Recurrent, RecurrentOutput
 from recur.ops import GivenState
 
-WAYS = ("none", "initial", "input", "both", "aligned")
+CONDITIONING_MODES = ("none", "initial", "input", "both", "aligned")
 
 
 class Conditioned(nn.Module):
-    """`Recurrent` with a context of width C; options are its own.
+    """`Recurrent` with a context of width C. Further keywords are options of `Recurrent`.
 
     >>> net = recur.nn.Conditioned("gru", 3, 4, context_size=5, way="input")     # R c at every step
     >>> net(torch.randn(2, 6, 3), torch.randn(2, 5)).outputs.shape
@@ -49,10 +49,15 @@ class Conditioned(nn.Module):
         recurrence: str = "hidden",
         **options: Any,
     ) -> None:
-        """`recurrence` is "hidden", or "output": then no hidden state sees another, and x_t must hold what does."""
+        """Create the network.
+
+        way          none, initial, input, both or aligned; see the module
+        recurrence   "hidden"; or "output": hidden states do not read each other, and x_t must contain the previous
+        output
+        """
         super().__init__()
-        if way not in WAYS:
-            raise OptionError(unknown("condition", way, WAYS))
+        if way not in CONDITIONING_MODES:
+            raise OptionError(unknown("condition", way, CONDITIONING_MODES))
         if options.get("direction", "forward") != "forward":
             raise OptionError("a network with a context needs direction='forward': the context is its start")
         self.way, self.context_size = way, context_size
@@ -76,7 +81,7 @@ class Conditioned(nn.Module):
             self.bridge = nn.Linear(context_size, self.recurrent.layers * sum(self._widths), **like)
 
     def start(self, context: Tensor) -> NetworkState | None:
-        """The state before the first step, of a context (B, C): h_0 of every layer, or None, for zeros."""
+        """Return the initial state of every layer for a context (B, C); None for zeros."""
         net = self.recurrent
         if self.bridge is None or not isinstance(net, Recurrent):
             return None
@@ -93,14 +98,14 @@ class Conditioned(nn.Module):
         )
 
     def forward(self, x: Tensor, context: Tensor, state: Sequence[GivenState] | None = None) -> RecurrentOutput:
-        """Inputs (B, T, D) with a context (B, C), or (B, T, C) where `way` is aligned; from `state`, if it is given."""
+        """Run the network over x (B, T, D) with a context (B, C), or (B, T, C) if `way` is aligned."""
         if state is None and self.by_start:
             state = self.start(context)
         recurred: RecurrentOutput = self.recurrent(self._beside(x, context), state)
         return recurred
 
     def step(self, x: Tensor, context: Tensor, state: Sequence[Sequence[Tensor]] | None) -> tuple[Tensor, NetworkState]:
-        """One step for use, not for training: (B, D) and the context of this step, (B, C)."""
+        """Compute one step for inference: x (B, D) and the context of this step (B, C)."""
         if state is None and self.by_start:
             state = self.start(context)
         return self.recurrent.step(torch.cat([x, context], dim=-1) if self.by_input else x, state)

@@ -1,15 +1,14 @@
-"""A linear-chain conditional random field: tags of a sequence that know their neighbours.
+"""Linear-chain conditional random field over tags.
 
     score(y | x) = start[y_1] + Σ_t x_t[y_t] + Σ_t transitions[y_{t−1}, y_t] + end[y_T]
     P(y | x)     = exp(score(y | x) − log Z),   log Z = log Σ_y exp(score(y | x))
 
-Lafferty, McCallum and Pereira 2001; on top of a recurrent network, Lample et al. 2016. x (B, T, K) is what a network
-says of each step, and the weights are those of torchcrf (`start_transitions`, `transitions`, `end_transitions`).
+Lafferty, McCallum and Pereira 2001; on top of a recurrent network, Lample et al. 2016. x (B, T, K) are the scores of a
+network, and the weights are those of torchcrf (`start_transitions`, `transitions`, `end_transitions`).
 
-log Z is one pass forward, α_t = log(exp(α_{t−1}) · exp(transitions)) + x_t; its gradient is the marginals, one pass
-back.
-`log_partition` has both as products of a vector with a matrix in float64, the largest term taken out, and
-`plain_log_partition` is the definition in logarithms, which it must equal and falls back to where a sum underflows.
+log Z is one forward pass, α_t = log(exp(α_{t−1}) · exp(transitions)) + x_t; its gradient, the marginals, is one
+backward pass. `log_partition` computes both as vector-matrix products in float64, with the largest term factored out.
+`plain_log_partition` is the definition in logarithms: `log_partition` must equal it, and uses it if a sum underflows.
 """
 
 from __future__ import annotations
@@ -23,33 +22,37 @@ from torch.autograd.function import once_differentiable
 from recur.errors import ShapeError
 
 FORBIDDEN = -1e5
-"""What a move that is not allowed costs: it is made only where there is no other."""
+"""Score of a forbidden transition: taken only if there is no other path."""
 
 
-class Moves(NamedTuple):
-    """Scores of moves, or whether they are allowed: which tag comes first (K,), after another (K, K), last (K,)."""
+class Transitions(NamedTuple):
+    """Scores of transitions, or a mask of allowed ones: first tag (K,), tag after tag (K, K), last tag (K,)."""
 
     start: Tensor
     between: Tensor
     end: Tensor
 
     @classmethod
-    def nothing(cls, like: Tensor) -> Moves:
-        """All alike: each tag for itself."""
+    def nothing(cls, like: Tensor) -> Transitions:
+        """Return zero scores: every tag is independent of its neighbours."""
         K = like.shape[-1]
         return cls(like.new_zeros(K), like.new_zeros(K, K), like.new_zeros(K))
 
 
 class NBest(NamedTuple):
+    """The n best taggings of each sequence."""
+
     tags: Tensor
-    """(B, n, T), 0 behind the ends."""
+    """(B, n, T), 0 after the end of a sequence."""
     scores: Tensor
-    """(B, n), best first; −∞ where a sequence has no more tags to choose from."""
+    """(B, n), best first; −∞ if a sequence has fewer than n taggings."""
 
 
 class CRF(nn.Module):
-    """Of K tags. `allowed` moves are all that `nbest` and `marginals` know; the likelihood knows every move, so that
-    sequences which break the rules have one.
+    """Conditional random field over K tags.
+
+    allowed   transitions that `nbest` and `marginals` may use. The likelihood uses all transitions, so that sequences
+              that break the rules have a probability too.
 
     >>> crf, scores = recur.nn.CRF(3), torch.randn(1, 4, 3)
     >>> best = crf.nbest(scores, torch.tensor([4]), 2)
@@ -57,58 +60,58 @@ class CRF(nn.Module):
     torch.Size([1, 2, 4])
     """
 
-    def __init__(self, K: int, allowed: Moves | None = None) -> None:
+    def __init__(self, K: int, allowed: Transitions | None = None) -> None:
         super().__init__()
         self.K = K
         self.start = nn.Parameter(torch.empty(K).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(K, K).uniform_(-0.1, 0.1))
         self.end = nn.Parameter(torch.empty(K).uniform_(-0.1, 0.1))
-        for name, part in (allowed or Moves(None, None, None))._asdict().items():  # type: ignore[arg-type]
+        for name, part in (allowed or Transitions(None, None, None))._asdict().items():  # type: ignore[arg-type]
             self.register_buffer(f"allowed_{name}", part, persistent=False)
 
-    def moves(self, constrained: bool = True) -> Moves:
+    def moves(self, constrained: bool = True) -> Transitions:
         weights = (self.start, self.transitions, self.end)
-        allowed = [getattr(self, f"allowed_{name}") for name in Moves._fields]
+        allowed = [getattr(self, f"allowed_{name}") for name in Transitions._fields]
         if not constrained or allowed[0] is None:
-            return Moves(*weights)
-        return Moves(*(w.masked_fill(~a, FORBIDDEN) for w, a in zip(weights, allowed, strict=True)))
+            return Transitions(*weights)
+        return Transitions(*(w.masked_fill(~a, FORBIDDEN) for w, a in zip(weights, allowed, strict=True)))
 
     def log_likelihood(self, x: Tensor, lengths: Tensor, tags: Tensor) -> Tensor:
-        """log P of each row's tags (B, T), whatever stands behind their ends; (B,)."""
-        check(self.K, x, lengths)
+        """Return log P of the tags (B, T) of each row, shape (B,). Tags after the end of a row are ignored."""
+        check_scores(self.K, x, lengths)
         x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # sums over time want more digits
         moves = self.moves(constrained=False)
         return path_score(x, lengths, moves, tags) - log_partition(x, lengths, moves)
 
     def marginals(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """P(y_t = k | x) (B, T, K), zero behind the ends."""
-        check(self.K, x, lengths)
+        """Return P(y_t = k | x), shape (B, T, K), zero after the end of a row."""
+        check_scores(self.K, x, lengths)
         return marginals(x, lengths, self.moves())
 
     def nbest(self, x: Tensor, lengths: Tensor, n: int = 1) -> NBest:
-        """The likeliest n sequences of tags; their scores are log P among all that are allowed."""
-        check(self.K, x, lengths)
+        """Return the n most likely taggings; scores are log P among allowed taggings."""
+        check_scores(self.K, x, lengths)
         with torch.no_grad():
             found = viterbi(x, lengths, self.moves(), n)
             total = log_partition(x, lengths, self.moves())
         return NBest(found.tags, found.scores - total[:, None])
 
 
-def check(K: int, x: Tensor, lengths: Tensor) -> None:
+def check_scores(K: int, x: Tensor, lengths: Tensor) -> None:
     if x.dim() != 3 or x.shape[-1] != K:
         raise ShapeError(f"CRF: x must be (B, T, K={K}), got {tuple(x.shape)}")
     if lengths.shape != x.shape[:1] or not 1 <= int(lengths.min()) <= int(lengths.max()) <= x.shape[1]:
         raise ShapeError(f"CRF: lengths must be ({len(x)},), each 1 … {x.shape[1]}, got {lengths.tolist()}")
 
 
-def inside(x: Tensor, lengths: Tensor) -> Tensor:
-    """Which steps are inside their sequence (B, T)."""
+def length_mask(x: Tensor, lengths: Tensor) -> Tensor:
+    """Return a mask (B, T) that is True at steps inside their sequence."""
     return torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None]
 
 
-def path_score(x: Tensor, lengths: Tensor, moves: Moves, tags: Tensor) -> Tensor:
-    """The score of one path through each row (B,)."""
-    there = inside(x, lengths)
+def path_score(x: Tensor, lengths: Tensor, moves: Transitions, tags: Tensor) -> Tensor:
+    """Return the score of one path per row, shape (B,)."""
+    there = length_mask(x, lengths)
     tags = tags.masked_fill(~there, 0)
     at_steps = x.gather(2, tags[..., None])[..., 0].masked_fill(~there, 0).sum(1)
     between = moves.between[tags[:, :-1], tags[:, 1:]].masked_fill(~there[:, 1:], 0).sum(1)
@@ -119,9 +122,9 @@ def path_score(x: Tensor, lengths: Tensor, moves: Moves, tags: Tensor) -> Tensor
 # The sum over all paths -----------------------------------------------------------------------------------------
 
 
-def plain_log_partition(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
-    """log Z (B,), the forward algorithm as it is written, differentiated by autograd."""
-    there = inside(x, lengths)
+def plain_log_partition(x: Tensor, lengths: Tensor, moves: Transitions) -> Tensor:
+    """Return log Z (B,) by the forward algorithm as written, differentiated by autograd."""
+    there = length_mask(x, lengths)
     alpha = moves.start + x[:, 0]
     for t in range(1, x.shape[1]):
         new = torch.logsumexp(alpha[:, :, None] + moves.between, dim=1) + x[:, t]
@@ -129,29 +132,29 @@ def plain_log_partition(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
     return torch.logsumexp(alpha + moves.end, dim=1)
 
 
-def log_partition(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
-    """log Z (B,)."""
+def log_partition(x: Tensor, lengths: Tensor, moves: Transitions) -> Tensor:
+    """Return log Z, shape (B,)."""
     total: Tensor = _LogPartition.apply(x, lengths.to(x.device), *moves)
     if bool(torch.isfinite(total).all()):
         return total
     return plain_log_partition(x, lengths, moves)
 
 
-def marginals(x: Tensor, lengths: Tensor, moves: Moves) -> Tensor:
-    """P(y_t = k) (B, T, K): the gradient of log Z with respect to x."""
+def marginals(x: Tensor, lengths: Tensor, moves: Transitions) -> Tensor:
+    """Return P(y_t = k), shape (B, T, K): the gradient of log Z with respect to x."""
     with torch.enable_grad():
         x = x.detach().double().requires_grad_()
-        total = log_partition(x, lengths, Moves(*(part.detach().double() for part in moves)))
+        total = log_partition(x, lengths, Transitions(*(part.detach().double() for part in moves)))
         (found,) = torch.autograd.grad(total.sum(), x)
     return found
 
 
 class _LogPartition(torch.autograd.Function):
-    """α and β as probabilities, each step's sum c_t divided out (Rabiner 1989); log Z is the sum of all log c_t."""
+    """log Z with α and β as probabilities, normalised by c_t at each step (Rabiner 1989); log Z = Σ_t log c_t."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, lengths: Tensor, start: Tensor, between: Tensor, end: Tensor) -> Tensor:
-        there, (B, T, K) = inside(x, lengths), x.shape
+        there, (B, T, K) = length_mask(x, lengths), x.shape
         last = lengths - 1
         highest = x.detach().amax(2, keepdim=True)
         e = (x - highest).double().exp_()
@@ -199,9 +202,9 @@ class _LogPartition(torch.autograd.Function):
 # The best of all paths ------------------------------------------------------------------------------------------
 
 
-def viterbi(x: Tensor, lengths: Tensor, moves: Moves, n: int = 1) -> NBest:
-    """The n best paths of each row and their scores (Viterbi 1967; n of them, each tag keeps its n best so far)."""
-    (B, T, K), there = x.shape, inside(x, lengths)
+def viterbi(x: Tensor, lengths: Tensor, moves: Transitions, n: int = 1) -> NBest:
+    """Return the n best paths of each row and their scores (Viterbi 1967); every tag keeps its n best paths."""
+    (B, T, K), there = x.shape, length_mask(x, lengths)
     start, between, end = (part.double() for part in moves)
     x = x.double()
     best = x.new_full((B, K, n), -torch.inf)
@@ -225,7 +228,7 @@ def viterbi(x: Tensor, lengths: Tensor, moves: Moves, n: int = 1) -> NBest:
 
 
 def _highest(candidates: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The n highest along dimension 1, and where they are."""
+    """Return the n highest values along dimension 1 and their indices."""
     if n == 1:
         return tuple(candidates.max(1, keepdim=True))  # type: ignore[return-value]
     values, at = candidates.topk(min(n, candidates.shape[1]), 1)

@@ -1,14 +1,13 @@
-"""Drop-in for torch.nn's recurrent layers: the same constructor, the same call, the same weights.
+"""Drop-in replacements of the recurrent layers of torch.nn: same constructor, same call, same weights.
 
     from recur import nn          # in place of: from torch import nn
     lstm = nn.LSTM(28, 128, num_layers=2, batch_first=True, bidirectional=True)
     lstm.load_state_dict(theirs.state_dict())
 
-With the same seed the weights are drawn alike. `nn_cells.py` has RNNCell, GRUCell and LSTMCell. All of them take
-`backend=` beside torch's arguments, by keyword: which way to run the scan, as `recur.ops` names them. A model that is
-saved whole opens with `torch.load(path, weights_only=True)`; see `recur.utils.safe_globals`.
+The same seed draws the same weights. All classes take the keyword `backend=` as well, as in `recur.ops`. A model saved
+as a whole can be loaded with `torch.load(path, weights_only=True)`; see `recur.utils.safe_globals`.
 
-Mistakes raise recur's errors, not torch's. Not supported: `torch.jit.script`, which PyTorch has deprecated.
+Mistakes raise recur's errors, not torch's. `torch.jit.script`, which PyTorch has deprecated, is not supported.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from torch.types import Device
 from recur import cells
 from recur.errors import OptionError, ShapeError
 from recur.nn.init import check_weights_fit, initialise
-from recur.nn.options import Dropout, flag, whole
+from recur.nn.options import Dropout, check_flag, check_integer
 from recur.nn.recurrent import NetworkState, Recurrent
 from recur.ops import check_backend, scan
 
 TorchState = Tensor | tuple[Tensor, ...]
-"""A final or initial state as torch.nn has it: (L, B, H), or a tuple of them for an LSTM."""
+"""State in the form of torch.nn: (L, B, H), or a tuple of them for an LSTM."""
 
 
-class _AsTorch(Recurrent):
-    """torch.nn's conventions around Recurrent: time-major by default, states (L, B, H), packed sequences."""
+class _TorchRecurrent(Recurrent):
+    """`Recurrent` with the conventions of torch.nn: time-major by default, states (L, B, H), packed sequences."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class _AsTorch(Recurrent):
         *,
         backend: str = "auto",
     ) -> None:
-        proj_size = whole("proj_size", proj_size, 0)
+        proj_size = check_integer("proj_size", proj_size, 0)
         if proj_size and not isinstance(self, LSTM):
             raise OptionError(f"{type(self).__name__}: proj_size is only for LSTM, as in torch.nn; got {proj_size}")
         if proj_size and proj_size >= hidden_size:
@@ -59,15 +58,19 @@ class _AsTorch(Recurrent):
             input_size,
             hidden_size,
             layers=num_layers,
-            bias=flag("bias", bias),
+            bias=check_flag("bias", bias),
             projection=proj_size,
-            direction="both" if flag("bidirectional", bidirectional) else "forward",
+            direction="both" if check_flag("bidirectional", bidirectional) else "forward",
             dropout=Dropout(dropout, variational=False),
             backend=backend,
             device=device,
             dtype=dtype,
         )
-        self.num_layers, self.batch_first, self.proj_size = num_layers, flag("batch_first", batch_first), proj_size
+        self.num_layers, self.batch_first, self.proj_size = (
+            num_layers,
+            check_flag("batch_first", batch_first),
+            proj_size,
+        )
 
     def _make_cell(self) -> cells.Cell:
         raise NotImplementedError
@@ -77,7 +80,7 @@ class _AsTorch(Recurrent):
         return self.direction == "both"
 
     def flatten_parameters(self) -> None:
-        """For code written for torch.nn; there is nothing to flatten."""
+        """Do nothing; present for code written for torch.nn."""
 
     @property
     def mode(self) -> str:
@@ -91,7 +94,7 @@ class _AsTorch(Recurrent):
     def forward(  # type: ignore[override]  # torch.nn's arguments, not those of Recurrent
         self, input: Tensor | PackedSequence, hx: TorchState | None = None
     ) -> tuple[Tensor | PackedSequence, TorchState]:
-        """Outputs and the final state, in torch.nn's shapes."""
+        """Return outputs and the final state in torch.nn's shapes."""
         if isinstance(input, PackedSequence):
             x, lengths = pad_packed_sequence(input, batch_first=True)
             outputs, state, _ = super().forward(x, self._from_torch(hx, len(x), True), lengths=lengths)
@@ -106,14 +109,16 @@ class _AsTorch(Recurrent):
         if x.shape[0]:
             outputs, state, _ = super().forward(x, start)
         else:
-            outputs, state, _ = super().forward(a_row_more(x), start and [tuple(map(a_row_more, s)) for s in start])
+            outputs, state, _ = super().forward(
+                append_zero_row(x), start and [tuple(map(append_zero_row, s)) for s in start]
+            )
             outputs, state = outputs[:0], tuple(self.cell.state([part[:0] for part in s]) for s in state)
         outputs = outputs if self.batch_first else outputs.transpose(0, 1).contiguous()
         outputs = outputs if batched else outputs.squeeze(0 if self.batch_first else 1)
         return outputs, self._to_torch(state, batched)
 
     def _from_torch(self, hx: TorchState | None, B: int, batched: bool) -> list[cells.State] | None:
-        """(L, B, H) for each state → a state for each layer."""
+        """Convert (L, B, H) per state into one state per layer."""
         if hx is None:
             return None
         names = self.cell.states
@@ -127,20 +132,22 @@ class _AsTorch(Recurrent):
         return list(zip(*(part.unbind(0) for part in rows), strict=True))
 
     def _to_torch(self, state: NetworkState, batched: bool) -> TorchState:
-        """A state for each layer → (L, B, H) for each state."""
+        """Convert one state per layer into (L, B, H) per state."""
         final = [torch.stack(parts) for parts in zip(*state, strict=True)]
         parts = tuple(final if batched else [part.squeeze(1) for part in final])
         return parts if len(parts) > 1 else parts[0]
 
 
-def a_row_more(batch: Tensor) -> Tensor:
-    """A batch of no sequence has one of zeros for the scan, which is cut off behind it: so all gradients are there, and
-    zero, as torch.nn has them."""
+def append_zero_row(batch: Tensor) -> Tensor:
+    """Append a row of zeros to an empty batch, to be removed after the scan.
+
+    All gradients then exist and are zero, as in torch.nn.
+    """
     return torch.cat([batch, batch.new_zeros(1, *batch.shape[1:])])
 
 
 def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> PackedSequence:
-    """Outputs (B, T, D) in the order of a packed input, whose rows may have been sorted by length."""
+    """Pack outputs (B, T, D) in the row order of a packed input."""
     order = packed.sorted_indices
     if order is not None:
         outputs, lengths = outputs[order], lengths[order.cpu()]
@@ -148,8 +155,8 @@ def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> Pa
     return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
 
 
-class RNN(_AsTorch):
-    """torch.nn.RNN, for the cell `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
+class RNN(_TorchRecurrent):
+    """torch.nn.RNN with the cell `Elman`; nonlinearity is tanh, relu, or sigmoid (which torch does not have).
 
     >>> outputs, h = recur.nn.RNN(3, 4, nonlinearity="relu")(torch.randn(5, 2, 3))      # (T, B, D), as torch.nn
     >>> outputs.shape, h.shape
@@ -172,8 +179,8 @@ class RNN(_AsTorch):
         return cells.Elman(self.nonlinearity)
 
 
-class GRU(_AsTorch):
-    """torch.nn.GRU, for the cell `GRU`.
+class GRU(_TorchRecurrent):
+    """torch.nn.GRU with the cell `GRU`.
 
     >>> ours, theirs = recur.nn.GRU(3, 4, batch_first=True), torch.nn.GRU(3, 4, batch_first=True)
     >>> _ = ours.load_state_dict(theirs.state_dict())
@@ -186,8 +193,8 @@ class GRU(_AsTorch):
         return cells.GRU()
 
 
-class LSTM(_AsTorch):
-    """torch.nn.LSTM, for the cell `LSTM`.
+class LSTM(_TorchRecurrent):
+    """torch.nn.LSTM with the cell `LSTM`.
 
     >>> outputs, (h, c) = recur.nn.LSTM(3, 4, num_layers=2, bidirectional=True)(torch.randn(5, 2, 3))
     >>> outputs.shape, c.shape
@@ -198,8 +205,8 @@ class LSTM(_AsTorch):
         return cells.LSTM()
 
 
-class _CellAsTorch(nn.Module):
-    """torch.nn's conventions around one step of a scan: (B, D) or (D,) in, (B, H) or (H,) out."""
+class _TorchCell(nn.Module):
+    """One step of a cell with the conventions of torch.nn: (B, D) or (D,) to (B, H) or (H,)."""
 
     def __init__(
         self,
@@ -212,8 +219,11 @@ class _CellAsTorch(nn.Module):
         backend: str,
     ) -> None:
         super().__init__()
-        self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
-        self.bias, self.backend, self.cell = flag("bias", bias), backend, cell
+        self.input_size, self.hidden_size = (
+            check_integer("input_size", input_size, 1),
+            check_integer("hidden_size", hidden_size, 1),
+        )
+        self.bias, self.backend, self.cell = check_flag("bias", bias), backend, cell
         check_backend(backend)
         check_weights_fit(cell.shapes(self.input_size, self.hidden_size), 1, device, dtype)
         for name, shape in cell.shapes(self.input_size, self.hidden_size).items():
@@ -223,16 +233,16 @@ class _CellAsTorch(nn.Module):
         self.reset_parameters()
 
     def weights(self) -> dict[str, Tensor]:
-        """As scan takes them."""
+        """Return the weights under the names that scan uses."""
         named = {name: getattr(self, name) for name in self.cell.shapes(self.input_size, self.hidden_size)}
         return {name: weight for name, weight in named.items() if weight is not None}
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew."""
+        """Initialise all weights again."""
         initialise(self.cell, self.weights())
 
     def forward(self, input: Tensor, hx: TorchState | None = None) -> TorchState:
-        """The next state: h, or (h, c) of an LSTM."""
+        """Return the next state: h, or (h, c) of an LSTM."""
         who, D, H = type(self).__name__, self.input_size, self.hidden_size
         if not isinstance(input, Tensor) or input.dim() not in (1, 2) or input.shape[-1] != D:
             got = tuple(input.shape) if isinstance(input, Tensor) else type(input).__name__
@@ -246,7 +256,7 @@ class _CellAsTorch(nn.Module):
                 raise ShapeError(f"{who}: hx must be {len(expected)} of {expected}, got {shapes}")
         x, state = _rows(input), state and tuple(map(_rows, state))
         if not len(x):
-            x, state = a_row_more(x), state and tuple(map(a_row_more, state))
+            x, state = append_zero_row(x), state and tuple(map(append_zero_row, state))
         final = scan(self.cell, self.weights(), x[:, None], state, backend=self.backend).state
         parts = tuple(part[: len(input)] if input.dim() == 2 else part[0] for part in final)
         return parts if len(parts) > 1 else parts[0]
@@ -259,8 +269,8 @@ def _rows(given: Tensor) -> Tensor:
     return given if given.dim() == 2 else given[None]
 
 
-class RNNCell(_CellAsTorch):
-    """torch.nn.RNNCell, one step of `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
+class RNNCell(_TorchCell):
+    """torch.nn.RNNCell, one step of `Elman`; nonlinearity is tanh, relu, or sigmoid (which torch does not have).
 
     >>> recur.nn.RNNCell(3, 4)(torch.randn(2, 3)).shape
     torch.Size([2, 4])
@@ -285,7 +295,7 @@ class RNNCell(_CellAsTorch):
         return super().extra_repr() + ("" if usual else f", nonlinearity={self.nonlinearity}")
 
 
-class GRUCell(_CellAsTorch):
+class GRUCell(_TorchCell):
     """torch.nn.GRUCell, one step of `GRU`.
 
     >>> cell, h = recur.nn.GRUCell(3, 4), torch.zeros(2, 4)
@@ -308,7 +318,7 @@ class GRUCell(_CellAsTorch):
         super().__init__(cells.GRU(), input_size, hidden_size, bias, device, dtype, backend)
 
 
-class LSTMCell(_CellAsTorch):
+class LSTMCell(_TorchCell):
     """torch.nn.LSTMCell, one step of `LSTM`.
 
     >>> h, c = recur.nn.LSTMCell(3, 4)(torch.randn(2, 3))

@@ -1,4 +1,4 @@
-"""Dropout along a sequence."""
+"""Functions that layers share: dropout, MLPs, and cross-entropy that does not hold all logits in memory."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, dropout, linear
 from torch.types import Device
 
+from recur.compat import in_transform
 from recur.errors import OptionError
 
 
-def drop(x: Tensor, p: float) -> Tensor:
-    """x with each entry dropped with probability p, and what stays divided by 1 − p.
+def fast_dropout(x: Tensor, p: float) -> Tensor:
+    """Apply dropout with probability p; kept entries are divided by 1 − p.
 
-    On the CPU from 16 random bits an entry: whole words are drawn faster than torch throws its coins, which
-    would be a tenth of a small network's training. An entry goes with p to the nearest 65536th.
+    On the CPU the mask is made of 16 random bits per entry. Drawing whole 64-bit words is faster than torch's Bernoulli
+    draws, which take a tenth of the training time of a small network. p is rounded to the nearest 1/65536.
     """
     dropped = round(p * 65536)
-    transformed = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    transformed = torch.compiler.is_compiling() or in_transform()
     if x.device.type != "cpu" or transformed or dropped in (0, 65536):
         return dropout(x, p)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
@@ -29,46 +30,57 @@ def drop(x: Tensor, p: float) -> Tensor:
     return x * (bits >= dropped - 32768).to(x.dtype).div_(1 - p)
 
 
-def drop_steps(x: Tensor, p: float, *, training: bool, variational: bool) -> Tensor:
-    """(B, T, D) with entries dropped: one mask for a whole sequence (Gal and Ghahramani 2016), or one for each step."""
+def sequence_dropout(x: Tensor, p: float, *, training: bool, variational: bool) -> Tensor:
+    """Apply dropout to x (B, T, D) while training.
+
+    variational   one mask for all steps of a sequence (Gal and Ghahramani 2016); else one mask per step
+    """
     if not (training and p):
         return x
     if not variational:
-        return drop(x, p)
-    return x * drop(x.new_ones(x.shape[0], 1, x.shape[2]), p)
+        return fast_dropout(x, p)
+    return x * fast_dropout(x.new_ones(x.shape[0], 1, x.shape[2]), p)
 
 
-CHUNK = {"cpu": 32 << 20, "cuda": 64 << 20}
-"""Bytes of float32 logits at a time: on a CPU so many rows that V is read seldom, on a GPU about its L2."""
+LOGITS_CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 64 << 20}
+"""Size of a chunk of float32 logits: on a CPU large, so that V is read seldom; on a GPU about the size of its L2 cache.
+"""
 
-FEWEST = 16
-"""Rows at a time, at least: fewer read V too often."""
+MIN_CHUNK_ROWS = 16
+"""Least number of rows per chunk; fewer rows would read V too often."""
 
 
 def linear_cross_entropy(
     h: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float = 0.0, chunk: int | None = None
 ) -> Tensor:
-    """The mean loss of h (N, H) under V = weight (K, H) and c = bias (K,), with targets (N,).
+    """Return the mean cross-entropy of the logits h Vᵀ + c without holding all logits in memory.
 
-    `chunk` is how many bytes of logits there may be at a time; if not given, by the device. Where all of them are no
-    more than that, this is PyTorch's own cross_entropy. Under autocast products are of its dtype, sums of float32.
+    h         (N, H)
+    weight    V, (K, H)
+    bias      c, (K,)
+    targets   (N,)
+    chunk     bytes of logits held at a time; chosen by device if not given. If all logits fit, this is torch's
+              cross_entropy. Under autocast, products have the autocast dtype and sums are float32.
     """
     N, K = len(h), len(weight)
-    limit = CHUNK.get(h.device.type, CHUNK["cpu"]) if chunk is None else chunk
+    limit = LOGITS_CHUNK_BYTES.get(h.device.type, LOGITS_CHUNK_BYTES["cpu"]) if chunk is None else chunk
     if limit >= 4 * N * K:
         return cross_entropy(linear(h, weight, bias), targets, label_smoothing=smoothing)
     kind = h.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
     if h.dtype == torch.float64:
         dtype = h.dtype
-    rows = max(FEWEST, limit // (4 * K))
+    rows = max(MIN_CHUNK_ROWS, limit // (4 * K))
     rows = -(-N // -(-N // rows))  # as many in each chunk
     loss: Tensor = _LinearCrossEntropy.apply(h, weight, bias, targets, smoothing, rows, dtype)
     return loss
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Gradients are found on the way forward, while the logits are there, and multiplied by ∂/∂L on the way back."""
+    """Cross-entropy by chunks of rows.
+
+    The forward pass computes the gradients while the logits of a chunk exist; the backward pass multiplies them by ∂L.
+    """
 
     @staticmethod
     def forward(
@@ -122,7 +134,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtype | None) -> nn.Sequential | None:
-    """`depth` layers from `width` to `out` units; None for none."""
+    """Return an MLP with `depth` tanh layers from `width` to `out` units, or None if depth is 0."""
     if not depth:
         return None
     layers: list[nn.Module] = []
@@ -132,18 +144,20 @@ def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtyp
     return nn.Sequential(*layers)
 
 
-def make_between(widths: Sequence[int], depth: int, device: Device, dtype: torch.dtype | None) -> nn.ModuleList | None:
-    """One behind each recurrent layer but the last, of outputs of these widths; None for none."""
+def make_between_mlps(
+    widths: Sequence[int], depth: int, device: Device, dtype: torch.dtype | None
+) -> nn.ModuleList | None:
+    """Return one MLP after each recurrent layer but the last, for outputs of these widths; None if depth is 0."""
     if not depth:
         return None
     if len(widths) == 1:
-        raise OptionError("depth of between acts between layers, and there is one layer")
+        raise OptionError("depth.between needs at least two layers, got one")
     mlps = (make_mlp(width, width, depth, device, dtype) for width in widths[:-1])
     return nn.ModuleList(mlp for mlp in mlps if mlp is not None)
 
 
 def reset_mlp(mlp: nn.Module | None) -> None:
-    """Weights as Glorot and Bengio draw them; biases zero."""
+    """Draw weights by Glorot initialisation; set biases to zero."""
     for layer in () if mlp is None else mlp.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
@@ -151,7 +165,7 @@ def reset_mlp(mlp: nn.Module | None) -> None:
 
 
 def apply_mlp(mlp: nn.Module | None, x: Tensor, padding: Tensor | None) -> Tensor:
-    """An MLP, if there is one; padding neither enters it nor comes out."""
+    """Apply an MLP if there is one. Padded steps are zero before and after it."""
     if mlp is None:
         return x
     if padding is None:
@@ -159,7 +173,7 @@ def apply_mlp(mlp: nn.Module | None, x: Tensor, padding: Tensor | None) -> Tenso
     return mlp(x.masked_fill(padding, 0)).masked_fill(padding, 0)  # type: ignore[no-any-return]
 
 
-def padding_of(x: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
-    """(B, T, 1): which steps lie behind a row's length."""
+def padding_mask(x: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
+    """Return a mask (B, T, 1) that is True at steps beyond the length of their row."""
     ends = torch.as_tensor(lengths, device=x.device)
     return (torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None]

@@ -1,8 +1,9 @@
-"""Grids along their anti-diagonals, in PyTorch operations: on any device, differentiable as often as one likes.
+"""Recursive networks over two-dimensional grids, computed along anti-diagonals.
 
-The points of an anti-diagonal see only those of the one before, so a diagonal of all grids and all Q corners is one
-product. Its neighbours are two slices of the diagonal before, which has a point of zeros at either end for what lies
-outside the grid.
+The points of an anti-diagonal depend only on the previous anti-diagonal. So one anti-diagonal of all grids and all Q
+corners is one product. The neighbours are two slices of the previous anti-diagonal, padded with one zero point at each
+end for positions outside the grid. The PyTorch implementation runs on any device and is differentiable any number of
+times.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from torch.types import Device
 from recur.cells import State
 from recur.compiler import program_text
 from recur.errors import BackendError, OptionError, ShapeError, unknown
-from recur.nn.compose import COMPOSITIONS, Composition, cell_of
+from recur.nn.composition import COMPOSITIONS, Composition, composition_cell
 from recur.ops.checks import check_like
 from recur.ops.cpu import programs
 
 
 class Diagonal(NamedTuple):
     points: list[int]
-    """Of all R · C, row by row: from one to the next it is a row down and a column back."""
+    """Indices of its points among all R · C, row by row: each next point is one row down and one column left."""
     above: int
-    """Where the neighbours above begin in the padded diagonal before; those to the left begin one later."""
+    """Offset of the upper neighbours in the padded previous diagonal; the left neighbours start one later."""
 
 
 def diagonals(R: int, C: int) -> list[Diagonal]:
@@ -39,10 +40,12 @@ def diagonals(R: int, C: int) -> list[Diagonal]:
     return found
 
 
-def along_diagonals(compose: Composition, x: Tensor, M: Tensor, turns: list[tuple[int, ...]]) -> Tensor:
-    """h (B, R, C, Q·H) of x (B, R, C, D) and M = [W_1 W_2 U b] (Q, G·H, 2H + D + 1), for a pointwise composition.
+def scan_diagonals(compose: Composition, x: Tensor, M: Tensor, turns: list[tuple[int, ...]]) -> Tensor:
+    """Return h (B, R, C, Q·H) for a pointwise composition.
 
-    turns   for each corner, which axes of x are turned around
+    x       (B, R, C, D)
+    M       [W_1 W_2 U b], (Q, G·H, 2H + D + 1)
+    turns   axes of x to flip for each corner
     """
     (B, R, C, D), H, Q = x.shape, compose.hidden_size, len(turns)
     W, U, b = M.split([2 * H, D, 1], dim=2)
@@ -66,19 +69,19 @@ def along_diagonals(compose: Composition, x: Tensor, M: Tensor, turns: list[tupl
 
 
 CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
-"""Which axes of (·, R, C, ·) are turned around for each corner; two are opposite ones."""
+"""Axes of (B, R, C, D) to flip for each corner; two corners are opposite ones."""
 
-BACKENDS = ("native", "torch", "loop")
-"""All diagonals in one call of the C++ core, a diagonal at a time in PyTorch operations, and a point at a time."""
+GRID_BACKENDS = ("native", "torch", "loop")
+"""native: all anti-diagonals in one C++ call; torch: one anti-diagonal at a time; loop: one point at a time."""
 
 
 class Grid(nn.Module):
-    """A composition over grids: (B, R, C, D) in, (B, R, C, corners · H) out.
+    """Recursive network over grids: (B, R, C, D) to (B, R, C, corners · H).
 
-    compose   net, the two-dimensional RNN, or lstm, the two-dimensional LSTM; or a Composition of one's own that has
-              `equations`: see recur.nn.compose
-    corners   1, 2 (top left and bottom right) or 4: where reading starts, each with weights of its own
-    backend   native, torch, loop, or auto: the first that can run; see `choose`. One asked for by name runs or raises.
+    compose   net (two-dimensional RNN), lstm (two-dimensional LSTM), or a custom Composition with `equations`; see
+              recur.nn.composition
+    corners   1, 2 (top left and bottom right) or 4: corners from which the grid is read, each with its own weights
+    backend   native, torch, loop, or auto (the first that can run). A backend requested by name runs or raises.
 
     >>> recur.nn.Grid("lstm", 1, 4, corners=4)(torch.randn(2, 8, 8, 1)).shape
     torch.Size([2, 8, 8, 16])
@@ -98,14 +101,14 @@ class Grid(nn.Module):
         super().__init__()
         if corners not in CORNERS:
             raise OptionError(f"a grid is read from 1, 2 or 4 corners, got {corners!r}")
-        if backend not in ("auto", *BACKENDS):
-            raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
+        if backend not in ("auto", *GRID_BACKENDS):
+            raise BackendError(unknown("backend", backend, ["auto", *GRID_BACKENDS]))
         self.turns, self.backend = CORNERS[corners], backend
         kind = _pointwise(compose)
         made = [kind(input_size, hidden_size, device=device, dtype=dtype) for _ in self.turns]
         self.composes = nn.ModuleList(made)
         self.input_size, self.output_size = input_size, corners * hidden_size
-        self._cell = cell_of(kind)
+        self._cell = composition_cell(kind)
 
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)
@@ -128,7 +131,7 @@ class Grid(nn.Module):
         return grid.grid_op(self._diagonals, x, M, turns, program_text.text_of(self._cell, False))
 
     def choose(self, x: Tensor) -> str:
-        """Which backend runs for an input such as x, where it is called and as it is called."""
+        """Return the backend that runs for inputs like x."""
         reason = programs.unsupported_reason(self._cell, x, x.dtype, False)
         if self.backend == "native" and reason is not None:
             raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'torch'")
@@ -143,10 +146,10 @@ class Grid(nn.Module):
     def _diagonals(self, x: Tensor, M: Tensor) -> Tensor:
         compose = self.composes[0]
         assert isinstance(compose, Composition)
-        return along_diagonals(compose, x, M, self.turns)
+        return scan_diagonals(compose, x, M, self.turns)
 
     def plain(self, x: Tensor) -> Tensor:
-        """The definition: corner by corner, row by row, point by point."""
+        """Compute the definition: corner by corner, row by row, point by point."""
         self._check(x)
         composes = [compose for compose in self.composes if isinstance(compose, Composition)]
         corners = zip(composes, self.turns, strict=True)

@@ -1,18 +1,18 @@
-"""How weights start: U, W, and V, the output matrix of a model.
+"""Initialisation of the weights: U, W, and the output matrix V of a model.
 
     torch           uniform ±1/√H, as torch.nn does, with the same draws for the same seed
     glorot          Glorot and Bengio 2010: U, W and V uniform, scaled to their widths; biases zero
     orthogonal      Saxe et al. 2014: W orthogonal, so its powers neither shrink nor grow; U and V Glorot; biases zero
     identity        Le, Jaitly and Hinton 2015 (IRNN, with ReLU): W = I, U and V normal with 0.001; biases zero
     identity:0.1    the same with W = 0.1 · I
-    normal:0.01     all of U, W and V normal with this deviation; biases zero
+    normal:0.01     all of U, W and V normal with this standard deviation; biases zero
 
-A gate that is open by σ(b) = 1 − 1/τ keeps a state for about τ steps. Chrono (Tallec and Ollivier 2018) spreads these
-times evenly: b = log u, u uniform in 1 … T − 1, for each unit, at the forget gate, and −b at the input gate; both where
-the cell has both. Other biases of these gates are zero.
+A gate with σ(b) = 1 − 1/τ keeps a state for about τ steps. Chrono initialisation (Tallec and Ollivier 2018) spreads
+these times evenly: per unit, b = log u with u uniform in 1 … T − 1 at the forget gate, and −b at the input gate. Other
+biases of these gates are zero.
 
-Every block of a gate (and of a head) is filled on its own, as if it were a matrix by itself. V is filled as U is; an
-embedding that is V (tied) starts as `embedding_init` says.
+Each block of a gate (and of a head) is initialised as a matrix by itself. V is initialised like U; an embedding that
+is tied to V is initialised as `embedding_init` says.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ def initialise(
     forget_bias: float | None = None,
     chrono: int | None = None,
 ) -> None:
-    """Fill one cell's weights in place. `forget_bias` goes to the forget gate (Jozefowicz et al. 2015)."""
+    """Initialise the weights of one cell in place.
+
+    forget_bias   bias of the forget gate (Jozefowicz et al. 2015)
+    chrono        longest dependency T for chrono initialisation
+    """
     name, number = parse_scheme(scheme)
     if name == "torch":
         H = weights["weight_ih"].shape[0] // len(cell.gates)
@@ -71,7 +75,7 @@ def initialise(
 
 @torch.no_grad()
 def initialise_linear(scheme: str, weight: Tensor, bias: Tensor | None = None) -> None:
-    """Fill a matrix beside the recurrence in place, such as V, and its bias; torch's draws came with the layer."""
+    """Initialise another matrix such as V, and its bias, in place; for `torch` keep the layer's own draws."""
     name, number = parse_scheme(scheme)
     if name == "torch":
         return
@@ -84,30 +88,32 @@ def initialise_linear(scheme: str, weight: Tensor, bias: Tensor | None = None) -
 def check_weights_fit(
     shapes: Mapping[str, tuple[int, ...]], layers: int, device: Device, dtype: torch.dtype | None
 ) -> None:
-    """Refuse layers, each of about these weights, that no memory holds, before any of it is taken: torch would in words
-    of its own, or the system by ending the process."""
+    """Raise OptionError if the weights of the layers do not fit into memory, before anything is allocated.
+
+    Otherwise torch would raise an error of its own, or the system would kill the process.
+    """
     like = torch.empty(0, device=device, dtype=dtype)
     if like.device.type == "cpu":
         check_memory(layers * sum(map(math.prod, shapes.values())) * like.element_size(), memory())
 
 
 def check_init(cell: Cell, init: Init, bias: bool) -> None:
-    """Refuse what cannot be done, before any weight is made."""
+    """Raise OptionError if an option of `init` does not apply to the cell."""
     who = type(cell).__name__
     if init.forget_bias is not None and cell.forget_gate is None:
-        raise OptionError(f"{who} has no forget gate, so forget_bias has nowhere to go")
+        raise OptionError(f"{who} has no forget gate, so forget_bias has no effect")
     if init.chrono is not None and cell.forget_gate is None and cell.input_gate is None:
-        raise OptionError(f"{who} has neither a forget nor an input gate, so chrono has nowhere to go")
+        raise OptionError(f"{who} has neither a forget nor an input gate, so chrono has no effect")
     for name in ("forget_bias", "chrono"):
         if getattr(init, name) is not None and not bias:
-            raise OptionError(f"{who} is made without biases, so {name} has nowhere to go")
+            raise OptionError(f"{who} is made without biases, so {name} has no effect")
 
 
 Fill = Callable[[Tensor], object]
 
 
 def _fillers(name: str, number: float) -> tuple[Fill, Fill]:
-    """How the blocks of U and of W are filled."""
+    """Return the functions that initialise a block of U and a block of W."""
 
     def scaled_identity(block: Tensor) -> None:
         nn.init.eye_(block).mul_(number)

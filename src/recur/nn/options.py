@@ -1,4 +1,4 @@
-"""Options of a layer, checked before anything is made of them."""
+"""Options of recurrent layers as frozen dataclasses, checked on construction. Does not import torch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import SupportsIndex
 from recur.errors import OptionError, shown, unknown
 
 
-def whole(name: str, value: object, least: int) -> int:
-    """A whole number, of Python's or NumPy's, that is large enough, and not larger than any memory."""
+def check_integer(name: str, value: object, least: int) -> int:
+    """Return value as an int (Python or NumPy) if `least` ≤ value ≤ 2⁵³; else raise OptionError."""
     try:
         number = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else -1
     except TypeError:  # an array of several
@@ -27,7 +27,7 @@ GIB = 2**30
 
 
 def check_memory(needed: float, there: float) -> None:
-    """Refuse weights of so many bytes where there are fewer."""
+    """Raise OptionError if weights of `needed` bytes exceed the `there` bytes of memory."""
     if needed > there:
         raise OptionError(
             f"a network of this size has weights of {needed / GIB:,.0f} GiB, and this machine has {there / GIB:,.0f} "
@@ -35,30 +35,30 @@ def check_memory(needed: float, there: float) -> None:
         )
 
 
-def flag(name: str, value: object) -> bool:
+def check_flag(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise OptionError(f"{name} must be True or False, got {shown(value)}")
 
 
 DIRECTIONS = ("forward", "backward", "both")
-"""How sequences are read: from the start, from each one's end, or both, with weights of their own."""
+"""Reading directions: from the start, from the end of each sequence, or both with separate weights."""
 
 MERGES = ("concat", "sum", "mean", "product")
 
-SCHEMES = {"torch": None, "glorot": None, "orthogonal": None, "identity": 1.0, "normal": 0.01}
-"""The ways to draw weights, and the number each takes after a colon, if it takes one; see recur.nn.init."""
+INIT_SCHEMES = {"torch": None, "glorot": None, "orthogonal": None, "identity": 1.0, "normal": 0.01}
+"""Initialisation schemes and the default number after the colon, if the scheme takes one; see recur.nn.init."""
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """Probabilities of dropping an entry while training.
+    """Dropout probabilities while training.
 
-    layers       of one layer's outputs, before the next reads them
-    state        of what W multiplies, with one mask for each row of a call
-    weights      of W and of a cell's own recurrent matrices (Merity et al. 2018)
-    variational  between layers, one mask for a whole sequence (Gal and Ghahramani 2016); else one for each step, as
-                 torch.nn has it
+    layers       outputs of a layer, before the next layer reads them
+    state        the state that W multiplies, with one mask per row of a call
+    weights      W and other recurrent matrices of a cell (Merity et al. 2018)
+    variational  between layers, one mask for all steps of a sequence (Gal and Ghahramani 2016); else one mask per step,
+                 as in torch.nn
 
     >>> net = recur.Recurrent("lstm", 3, 4, layers=2, dropout=Dropout(layers=0.3, weights=0.5))
     >>> x = torch.randn(2, 5, 3)
@@ -77,7 +77,7 @@ class Dropout:
             if not is_number(p) or not 0 <= p <= 1:
                 raise OptionError(f"dropout of {name} must lie in 0 … 1, got {p!r}")
             object.__setattr__(self, name, float(p))
-        flag("variational", self.variational)
+        check_flag("variational", self.variational)
 
     @staticmethod
     def of(given: float | Dropout) -> Dropout:
@@ -86,9 +86,9 @@ class Dropout:
 
 @dataclass(frozen=True)
 class Connections:
-    """How layers and directions are joined.
+    """Connections between layers and directions.
 
-    merge     of two directions: concat, sum, mean or product
+    merge     merging of two directions: concat, sum, mean or product
     residual  each layer above the first adds its input to its output
     skip      the input reaches every layer, and every layer reaches the output (Graves 2013)
 
@@ -103,19 +103,19 @@ class Connections:
     def __post_init__(self) -> None:
         if not isinstance(self.merge, str) or self.merge not in MERGES:
             raise OptionError(unknown("merge", self.merge, MERGES))
-        flag("residual", self.residual)
-        flag("skip", self.skip)
+        check_flag("residual", self.residual)
+        check_flag("skip", self.skip)
 
 
 @dataclass(frozen=True)
 class Depth:
-    """Layers of an MLP with tanh at three places (Deep Learning, section 10.5), and at a fourth.
+    """Numbers of tanh layers of the MLPs around a recurrent layer (Deep Learning, section 10.5).
 
     input       between input and hidden
     transition  between hidden and hidden, in each recurrent layer
     output      between hidden and output
-    between     between one recurrent layer and the next, before a residual connection adds: cells that are linear, such
-                as the LRU, are so in layers too without it
+    between     between one recurrent layer and the next, before the residual connection; without it, linear cells such
+                as the LRU stay linear in depth
 
     >>> net = recur.Recurrent("gru", 3, 4, depth=Depth(output=1))
     >>> net(torch.randn(2, 5, 3)).outputs.shape
@@ -129,17 +129,18 @@ class Depth:
 
     def __post_init__(self) -> None:
         for name in ("input", "transition", "output", "between"):
-            object.__setattr__(self, name, whole(f"depth of {name}", getattr(self, name), 0))
+            object.__setattr__(self, name, check_integer(f"depth of {name}", getattr(self, name), 0))
 
 
 @dataclass(frozen=True)
 class Init:
-    """How weights and states start.
+    """Initial values of weights and states.
 
     scheme       of the weights: torch, glorot, orthogonal, identity or normal; see recur.nn.init
-    forget_bias  the bias of a cell's forget gate (Jozefowicz et al. 2015)
-    chrono       instead: biases drawn so that units remember for 1 … this many steps (Tallec and Ollivier 2018)
-    state        where sequences start: zero, random:σ (drawn while training, zero otherwise) or learned
+    forget_bias  bias of the forget gate (Jozefowicz et al. 2015)
+    chrono       instead of forget_bias: biases drawn so that units remember for 1 … this many steps (Tallec and
+                 Ollivier 2018)
+    state        initial state: zero, random:σ (drawn while training, zero otherwise) or learned
 
     >>> net = recur.Recurrent("elman", 3, 4, init=Init("orthogonal"))
     >>> W = net.weight_hh_l0.detach()
@@ -170,21 +171,21 @@ class Init:
 
     @property
     def sigma(self) -> float:
-        """The deviation of a random initial state; 0 where it is not random."""
+        """Standard deviation of a random initial state; 0 if it is not random."""
         return parse_state(self.state)
 
 
 def check_chrono(chrono: int | None, forget_bias: float | None) -> None:
-    if chrono is not None and whole("chrono", chrono, 3) and forget_bias is not None:
-        raise OptionError(f"chrono draws the biases of forget gates: leave forget_bias {forget_bias:g} away")
+    if chrono is not None and check_integer("chrono", chrono, 3) and forget_bias is not None:
+        raise OptionError(f"chrono draws the biases of forget gates: do not set forget_bias, got {forget_bias:g}")
 
 
 def parse_scheme(scheme: str) -> tuple[str, float]:
-    """`normal:0.01` → its name and its number."""
+    """Split a scheme such as `normal:0.01` into its name and its number."""
     name, colon, written = scheme.partition(":") if isinstance(scheme, str) else ("", "", "")
-    if name not in SCHEMES:
-        raise OptionError(unknown("initialisation", scheme, SCHEMES))
-    default = SCHEMES[name]
+    if name not in INIT_SCHEMES:
+        raise OptionError(unknown("initialisation", scheme, INIT_SCHEMES))
+    default = INIT_SCHEMES[name]
     try:
         number = float(written) if colon else (default or 0.0)
         if (colon and default is None) or not 0 <= number < 1e30:
@@ -196,7 +197,7 @@ def parse_scheme(scheme: str) -> tuple[str, float]:
 
 
 def parse_state(state: str) -> float:
-    """Where sequences start: σ of `random:σ`; 0 for the other two."""
+    """Return σ of an initial state `random:σ`; 0 for zero and learned."""
     if state in ("zero", "learned"):
         return 0.0
     kind, _, scale = str(state).partition(":")

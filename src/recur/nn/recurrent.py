@@ -1,4 +1,7 @@
-"""What a recurrent network returns."""
+"""`Recurrent`: a cell applied along sequences, in layers and directions, with dropout, residual and skip connections.
+
+Weights carry the names of torch.nn (`weight_ih_l0`, `weight_hh_l0_reverse`, …), so that state dicts are exchangeable.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,29 @@ from torch.types import Device
 from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
 from recur.errors import OptionError, ShapeError
-from recur.nn.functional import apply_mlp, drop, drop_steps, make_between, make_mlp, padding_of, reset_mlp
+from recur.nn.functional import (
+    apply_mlp,
+    fast_dropout,
+    make_between_mlps,
+    make_mlp,
+    padding_mask,
+    reset_mlp,
+    sequence_dropout,
+)
 from recur.nn.init import check_init, check_weights_fit, initialise
-from recur.nn.options import Connections, Depth, Dropout, Init, check_direction, whole
-from recur.nn.streaming import States, Stream, one_step, start_of
+from recur.nn.options import Connections, Depth, Dropout, Init, check_direction, check_integer
+from recur.nn.streaming import LayerStates, Stream, initial_state, one_step
 from recur.ops import GivenState, ScanOutput, check_backend, scan, scan_both
 from recur.ops.bptt import BPTT
 from recur.ops.checks import check_dense
 from recur.ops.trace import Trace, register_result
 
 NetworkState = tuple[Tensors, ...]
-"""The states of a network's cells, layer by layer, forward before backward."""
+"""States of the cells of a network: one entry per layer and direction, forward before backward."""
 
 
 class RecurrentOutput(NamedTuple):
-    """What a recurrent network returns. States and traces: layer by layer, forward before backward.
+    """Result of a recurrent network. State and trace have one entry per layer and direction, forward before backward.
 
     >>> outputs, state, trace = recur.Recurrent("lstm", 3, 4, layers=2)(torch.randn(2, 5, 3))
     >>> outputs.shape, len(state), trace[0].backend
@@ -52,7 +63,7 @@ def check_dropout(net: Recurrent) -> None:
         raise OptionError(f"{who} multiplies its state inside the step too, where dropout of the state cannot act")
 
 
-def check_given(net: Recurrent, x: Tensor, state: Sequence[GivenState] | None) -> None:
+def check_call(net: Recurrent, x: Tensor, state: Sequence[GivenState] | None) -> None:
     who, n = type(net.cell).__name__, len(net._names)
     if not isinstance(x, Tensor) or x.is_nested or x.dim() != 3 or x.shape[-1] != net.input_size:
         got: object = tuple(check_dense(net.cell, "x", x).shape) if isinstance(x, Tensor) else type(x).__name__
@@ -69,48 +80,53 @@ def check_forward(net: Recurrent) -> None:
         raise OptionError(f"one step at a time needs direction='forward', this network has {net.direction!r}")
 
 
-MERGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+MERGE_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "concat": lambda forward, backward: torch.cat([forward, backward], dim=-1),
     "sum": torch.add,
     "mean": lambda forward, backward: (forward + backward) / 2,
     "product": torch.mul,
 }
-SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse")}
-"""What torch's names of weights end in, by direction."""
+DIRECTION_SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse")}
+"""Endings of weight names for each direction, as torch.nn has them."""
 
 
-def scan_at_once(net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]) -> list[ScanOutput] | None:
-    """Both directions of a layer by one launch, where there is one; states start at those given, or at zero."""
+def scan_both_directions(
+    net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]
+) -> list[ScanOutput] | None:
+    """Run both directions of a layer in one launch. Return None if the call does not allow it.
+
+    States start at those given, or at zero.
+    """
     if net.direction != "both" or (net.init.state != "zero" and (net.init.learned or net.training)):
         return None
-    first, second = (f"_l{layer}{suffix}" for suffix in SUFFIXES["both"])
+    first, second = (f"_l{layer}{suffix}" for suffix in DIRECTION_SUFFIXES["both"])
     weights, given = (net.weights(first), net.weights(second)), (states.get(first), states.get(second))
     return scan_both(net.cell, weights, x, given, net.bptt, net.backend)
 
 
-def restored(attributes: dict[str, Any]) -> Recurrent:
-    """A network from what was saved of it."""
+def restore_network(attributes: dict[str, Any]) -> Recurrent:
+    """Return a network from its pickled attributes."""
     net = Recurrent.__new__(Recurrent)
     net.__setstate__(attributes)
     return net
 
 
 class Recurrent(nn.Module):
-    """A cell, carried along sequences (B, T, D), in layers.
+    """Recurrent network: a cell applied along sequences (B, T, D), in one or several layers.
 
     cell           a Cell, its name, or file.py:Class
-    layers         how many; each reads the outputs of the one below
-    top            units of the last layer, if not hidden_size too: such as the width of an embedding that is V
-    direction      forward, backward (from each sequence's end) or both
-    projection     to how many numbers weight_hr brings the output, and what W multiplies (Sak et al. 2014); 0 for none
-    dropout        a number, between layers, or Dropout(…)
-    connections    how directions merge, residual and skip connections: Connections(…)
-    depth          MLPs before, inside, between and behind recurrent layers: Depth(…)
-    init           a scheme for the weights, or Init(…), which has the initial state too
-    bptt, backend  as in scan; so is the attribute `matmul_dtype`, which is set later
+    layers         number of layers; each reads the outputs of the layer below
+    top            number of units of the last layer; 0 for hidden_size
+    direction      forward, backward (from the end of each sequence) or both
+    projection     size to which weight_hr projects the output, which W multiplies (Sak et al. 2014); 0 for none
+    dropout        probability between layers, or Dropout(…)
+    connections    merging of directions, residual and skip connections: Connections(…)
+    depth          MLPs before, inside, between and after recurrent layers: Depth(…)
+    init           initialisation scheme of the weights, or Init(…), which also sets the initial state
+    bptt, backend  as in scan; the attribute `matmul_dtype` can be set later
 
-    The dataclasses are in recur.nn.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`,
-    so that state dicts can be exchanged.
+    The dataclasses are in recur.nn.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`, so
+    that state dicts are exchangeable.
 
     >>> net = recur.Recurrent("gru", 3, 4, layers=2, direction="both")
     >>> net(torch.randn(2, 5, 3), lengths=[5, 3]).outputs.shape
@@ -138,8 +154,11 @@ class Recurrent(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
-        self.layers, self.direction, self.bias = whole("layers", layers, 1), check_direction(direction), bias
+        self.input_size, self.hidden_size = (
+            check_integer("input_size", input_size, 1),
+            check_integer("hidden_size", hidden_size, 1),
+        )
+        self.layers, self.direction, self.bias = check_integer("layers", layers, 1), check_direction(direction), bias
         self.dropout, self.connections, self.depth, self.init = Dropout.of(dropout), connections, depth, Init.of(init)
         for name, given, kind in (("connections", connections, Connections), ("depth", depth, Depth)):
             if not isinstance(given, kind):
@@ -147,15 +166,15 @@ class Recurrent(nn.Module):
         self.bptt, self.backend, self.matmul_dtype = BPTT.parse(bptt), backend, ""
         check_backend(backend)
         self.cell = check_cell(make_cell(cell))
-        self.projection = whole("projection", projection, 0)
+        self.projection = check_integer("projection", projection, 0)
         if projection:
             check_projection(self.cell)
-        self.top = whole("top", top, 0)
+        self.top = check_integer("top", top, 0)
         for units in (self.hidden_size, self.top):
             if units % self.cell.heads:
                 raise OptionError(f"hidden_size {units} cannot be divided into {self.cell.heads} heads")
         if self.top and connections.residual and self.layers > 1:
-            raise OptionError("residual connections add layers of one width: leave top away")
+            raise OptionError("residual connections need layers of equal width; do not set top")
         if depth.transition:
             self.cell = DeepTransition(self.cell, depth.transition)
         check_init(self.cell, self.init, bias)
@@ -172,7 +191,7 @@ class Recurrent(nn.Module):
         self.output_size = sum(widths) if connections.skip else widths[-1]
         self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
         self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
-        self.between_mlps = make_between(widths, depth.between, device, dtype)
+        self.between_mlps = make_between_mlps(widths, depth.between, device, dtype)
         for layer in range(self.layers):
             below = bottom if not layer else widths[layer - 1] + (bottom if connections.skip else 0)
             for suffix in self._directions(layer):
@@ -186,10 +205,10 @@ class Recurrent(nn.Module):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # By its attributes, not by its class: whoever may call the class with arguments of a file, as torch.load may
         # with what it trusts, could have a cell's own file executed.
-        return (restored, (vars(self).copy(),)) if type(self) is Recurrent else super().__reduce_ex__(protocol)
+        return (restore_network, (vars(self).copy(),)) if type(self) is Recurrent else super().__reduce_ex__(protocol)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Also of a network that was saved before there were projections and products in fewer bits."""
+        """Restore a network, including one saved before projections and reduced-precision products existed."""
         super().__setstate__(state)
         vars(self).setdefault("projection", 0)
         vars(self).setdefault("matmul_dtype", "")
@@ -200,7 +219,7 @@ class Recurrent(nn.Module):
         self._names = self._weight_names()
 
     def reset_parameters(self) -> None:
-        """Draw all weights of the cells anew."""
+        """Initialise all weights again."""
         for suffix in self.suffixes():
             initialise(self.cell, self.weights(suffix), self.init.scheme, self.init.forget_bias, self.init.chrono)
             if self.init.learned:
@@ -213,27 +232,27 @@ class Recurrent(nn.Module):
     # Sizes and names ----------------------------------------------------------------------------------------------
 
     def units(self, layer: int) -> int:
-        """How many a layer has."""
+        """Return the number of units of a layer."""
         return self.top or self.hidden_size if layer == self.layers - 1 else self.hidden_size
 
     def widths_of(self, layer: int) -> tuple[int, ...]:
-        """Of the states of a layer's cells."""
+        """Return the widths of the states of a layer."""
         return self.cell.widths(self.units(layer), self.projection) if self.top else self.state_widths
 
     def _directions(self, layer: int) -> list[str]:
-        return [f"_l{layer}{suffix}" for suffix in SUFFIXES[self.direction]]
+        return [f"_l{layer}{suffix}" for suffix in DIRECTION_SUFFIXES[self.direction]]
 
     def suffixes(self) -> Iterator[str]:
-        """What the names of weights end in, layer by layer, forward before backward."""
+        """Return the endings of weight names, layer by layer, forward before backward."""
         return (suffix for layer in range(self.layers) for suffix in self._directions(layer))
 
     def _weight_names(self) -> dict[str, list[tuple[str, str]]]:
-        """The weights of each cell, by what their names end in: as scan calls them, and as they are called here."""
+        """Return, for every suffix, pairs of the name that scan uses and the name of the parameter."""
         names = self.cell.shapes(1, self.hidden_size, self.bias, self.projection)
         return {suffix: [(name, name + suffix) for name in names] for suffix in self.suffixes()}
 
     def weights(self, suffix: str = "_l0") -> dict[str, Tensor]:
-        """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
+        """Return the weights of one cell under the names that scan uses; suffix as in torch's names (`_l1_reverse`)."""
         own = self._parameters  # where nearly all are; nn.Module looks there last
         weights: dict[str, Tensor] = {}
         for name, here in self._names[suffix]:
@@ -242,13 +261,13 @@ class Recurrent(nn.Module):
         return weights
 
     def _learned_states(self, layer: int = 0) -> Iterator[tuple[str, int]]:
-        """Those of a layer's states that may be learned, and their widths."""
+        """Yield the name and width of each state of a layer whose initial value can be learned."""
         for state, width in zip(self.cell.states, self.widths_of(layer), strict=True):
             if state not in self.cell.initial:
                 yield state, width
 
     def with_learned(self, start: State, suffix: str) -> State:
-        """The initial state of a layer and direction: what is learned of it, and the rest of `start`."""
+        """Return the initial state of one layer and direction: learned parts from parameters, the rest from `start`."""
         learned = {state: getattr(self, f"{state}0{suffix}") for state, _ in self._learned_states()}
         named = zip(self.cell.states, start, strict=True)
         return tuple(learned[state].expand_as(part) if state in learned else part for state, part in named)
@@ -264,14 +283,15 @@ class Recurrent(nn.Module):
         reset: Tensor | None = None,
         trace: bool = False,
     ) -> RecurrentOutput:
-        """Outputs (B, T, output_size), the state of each layer and direction, and their traces.
+        """Return outputs (B, T, output_size), the final state and the trace of each layer and direction.
 
-        `state` is what an earlier call returned; `lengths`, `reset` and `trace` are as in scan.
+        state   state that an earlier call returned; zeros or the learned initial state if not given
+        lengths, reset, trace   as in scan
         """
-        check_given(self, x, state)
+        check_call(self, x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
         deepened = self.input_mlp or self.output_mlp or self.between_mlps
-        padding = padding_of(x, lengths) if lengths is not None and deepened else None
+        padding = padding_mask(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         drops = self.training and (self.dropout.weights or self.dropout.state)
         plain = lengths is None and reset is None and not (drops or trace or self.matmul_dtype)
@@ -279,7 +299,7 @@ class Recurrent(nn.Module):
         every = []
         for layer in range(self.layers):
             inputs = self._between(below, bottom) if layer else below
-            here = (plain and scan_at_once(self, layer, inputs, states)) or [
+            here = (plain and scan_both_directions(self, layer, inputs, states)) or [
                 scan(
                     self.cell,
                     self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
@@ -300,7 +320,7 @@ class Recurrent(nn.Module):
             scanned += here
             outputs = here[0].outputs
             if self.direction == "both":
-                outputs = MERGED[self.connections.merge](outputs, here[1].outputs)
+                outputs = MERGE_FUNCTIONS[self.connections.merge](outputs, here[1].outputs)
             outputs = apply_mlp(self.between(layer), outputs, padding)
             below = outputs + below if self.connections.residual and layer else outputs
             every.append(below)
@@ -309,27 +329,30 @@ class Recurrent(nn.Module):
         return RecurrentOutput(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
 
     def starting_state(self, x: Tensor) -> NetworkState:
-        """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""
+        """Return the initial state of sequences whose first input is x (B, D), as a call without a state uses it."""
         check_forward(self)
-        return tuple(start_of(self, layer, x) for layer in range(self.layers))
+        return tuple(initial_state(self, layer, x) for layer in range(self.layers))
 
-    def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
-        """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
+    def step(self, x: Tensor, state: LayerStates | None = None) -> tuple[Tensor, NetworkState]:
+        """Compute one step for inference: inputs (B, D) to outputs (B, output_size) and the new state."""
         check_forward(self)
         return one_step(self, x, state)
 
-    def stream(self, rows: int = 1, state: States | None = None, matmul_dtype: str | None = None) -> Stream:
-        """Return a stream of `rows` sequences that keeps its state; `matmul_dtype` as in scan, or the network's own."""
+    def stream(self, rows: int = 1, state: LayerStates | None = None, matmul_dtype: str | None = None) -> Stream:
+        """Return a `Stream` of `rows` sequences that keeps its state; `matmul_dtype` overrides the matmul dtype, see
+        scan."""
         check_forward(self)
         return Stream(self, rows, state, matmul_dtype)
 
     def between(self, layer: int) -> nn.Module | None:
-        """The MLP behind a layer, if there is one."""
+        """Return the MLP after a layer, or None."""
         return None if self.between_mlps is None or layer == self.layers - 1 else self.between_mlps[layer]
 
     def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
-        """What a layer above the first reads."""
-        inputs = drop_steps(below, self.dropout.layers, training=self.training, variational=self.dropout.variational)
+        """Return the input of a layer above the first."""
+        inputs = sequence_dropout(
+            below, self.dropout.layers, training=self.training, variational=self.dropout.variational
+        )
         return torch.cat([inputs, bottom], dim=-1) if self.connections.skip else inputs
 
     def _initial_state(self, layer: int, suffix: str, like: Tensor) -> State | None:
@@ -344,12 +367,12 @@ class Recurrent(nn.Module):
     def _dropped(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.dropout.weights:
             for name in self.cell.recurrent_matrices:
-                weights[name] = drop(weights[name], self.dropout.weights)
+                weights[name] = fast_dropout(weights[name], self.dropout.weights)
         return weights
 
     def _mask(self, layer: int, like: Tensor) -> Tensor | None:
         p = self.dropout.state
-        return drop(like.new_ones(like.shape[0], self.widths_of(layer)[0]), p) if p else None
+        return fast_dropout(like.new_ones(like.shape[0], self.widths_of(layer)[0]), p) if p else None
 
     def extra_repr(self) -> str:
         words = [f"{self.cell!r}", f"{self.input_size}", f"{self.hidden_size}"]

@@ -1,7 +1,7 @@
-"""A network's weights as the C++ core, or a GPU's kernels, read them: packed once, and again when they change.
+"""Inference one step at a time, with weights packed once for the C++ core or the GPU kernels.
 
-In place, by an optimizer, or by being replaced. Only a write that autograd does not see either, through `weight.data`
-or NumPy, goes unnoticed.
+Packed weights are renewed when a weight is changed in place, changed by an optimizer, or replaced. Only a write that
+autograd does not see (through `weight.data` or NumPy) is not noticed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def check_input(net: Recurrent, x: Tensor) -> None:
-    """Of one step."""
+    """Raise an error if x is not a valid input of one step."""
     who, weight = type(net.cell).__name__, next(net.parameters())
     if x.dim() != 2 or x.shape[1] != net.input_size:
         raise ShapeError(f"{who}: one step takes x of (B, D={net.input_size}), got {tuple(x.shape)}")
@@ -40,26 +40,26 @@ def check_input(net: Recurrent, x: Tensor) -> None:
         raise DeviceError(f"{who}: x is on {x.device} and the network on {weight.device}")
 
 
-class Packed(NamedTuple):
-    """A network's weights as they are read, and how it was when they were packed."""
+class PackedWeights(NamedTuple):
+    """Packed weights of a network and the stamp of the network when they were packed."""
 
     stamp: list[object] | None
     stack: NativeStack | None
-    """None where the core cannot run the network."""
+    """None if the C++ core cannot run the network."""
     weights: list[Tensor]
-    """Held, so that no other tensor can come to lie at the address of one that was replaced."""
+    """References that keep the addresses of replaced weights from being reused."""
     on_gpu: LayerStack | None = None
-    """None where kernels of a GPU cannot run it."""
+    """None if the GPU kernels cannot run the network."""
 
 
-_PACKED: WeakKeyDictionary[Recurrent, dict[str, Packed]] = WeakKeyDictionary()
-"""Of each network, by what products read."""
+_PACKED: WeakKeyDictionary[Recurrent, dict[str, PackedWeights]] = WeakKeyDictionary()
+"""Packed weights of each network, by matmul dtype."""
 
 
 class _OptimizerSteps:
-    """Counts the steps of all optimizers, from when the first weights are packed on.
+    """Counter of the steps of all optimizers, started when weights are first packed.
 
-    A fused optimizer changes weights in place without increasing their version, and nothing else tells of it.
+    A fused optimizer changes weights in place without increasing their version, so versions alone are not enough.
     """
 
     def __init__(self) -> None:
@@ -78,13 +78,16 @@ class _OptimizerSteps:
 _OPTIMIZER_STEPS = _OptimizerSteps()
 
 
-def stack_of(net: Recurrent, x: Tensor, matmul_dtype: str = "") -> NativeStack | None:
-    """The network as the core runs it, if it can."""
-    return packed_for(net, x, matmul_dtype).stack
+def get_native_stack(net: Recurrent, x: Tensor, matmul_dtype: str = "") -> NativeStack | None:
+    """Return the network as the C++ core runs it, or None."""
+    return get_packed_weights(net, x, matmul_dtype).stack
 
 
-def packed_for(net: Recurrent, x: Tensor, matmul_dtype: str, latest: Packed | None = None) -> Packed:
-    """Packed again when a weight or an option has changed; `latest` is what was returned before and may still do."""
+def get_packed_weights(
+    net: Recurrent, x: Tensor, matmul_dtype: str, latest: PackedWeights | None = None
+) -> PackedWeights:
+    """Return packed weights; pack again if a weight or an option changed. `latest` is an earlier result to check
+    first."""
     stamp = None if in_transform() else _stamp(net, x)
     if stamp is None:
         return _pack(net, x, matmul_dtype, stamp)
@@ -96,7 +99,7 @@ def packed_for(net: Recurrent, x: Tensor, matmul_dtype: str, latest: Packed | No
 
 
 def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
-    """Equal for as long as packed weights are the network's; None where nothing would tell that they have changed."""
+    """Return a value that is equal as long as packed weights are current; None if changes could not be noticed."""
     # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules and
     # buffers inside (of a parametrization, or of pruning), the network's own dictionary holds all that a weight is made
     # of, and reading it costs a fraction of what net.parameters() does.
@@ -120,21 +123,21 @@ def is_on_gpu(x: Tensor) -> bool:
     return x.is_cuda
 
 
-def _pack(net: Recurrent, x: Tensor, matmul_dtype: str, stamp: list[object] | None) -> Packed:
-    """The stack that a stamp is for; none without one, or where the core cannot run the network."""
+def _pack(net: Recurrent, x: Tensor, matmul_dtype: str, stamp: list[object] | None) -> PackedWeights:
+    """Pack the weights for a stamp; pack nothing without a stamp or if no fast implementation can run the network."""
     deepened = net.input_mlp or net.output_mlp or net.between_mlps
     connected = net.connections.skip or net.connections.residual or deepened
     joined = connected or net.projection or net.cell.outputs
     if is_on_gpu(x) and net.backend in ("auto", "cuda") and not matmul_dtype:
         alike = not joined and not net.top  # its kernels take layers of one width
-        return _pack_on_gpu(net, x, stamp) if alike and stamp is not None else Packed(stamp, None, [])
+        return _pack_on_gpu(net, x, stamp) if alike and stamp is not None else PackedWeights(stamp, None, [])
     if joined or net.backend not in ("auto", "native") or stamp is None:
         if matmul_dtype:
             plain = "it takes plain layers, one reading the first state of the one below"
             raise _refusal(
                 matmul_dtype, plain if stamp is not None else "nothing would tell that its weights have changed"
             )
-        return Packed(stamp, None, [])
+        return PackedWeights(stamp, None, [])
     check_input(net, x)
     _OPTIMIZER_STEPS.watch()
     reason = programs.unsupported_reason(net.cell, x, x.dtype, net.bias)
@@ -146,39 +149,38 @@ def _pack(net: Recurrent, x: Tensor, matmul_dtype: str, stamp: list[object] | No
         raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'loop'")
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, NativeStack(net.cell, layers, matmul_dtype) if reason is None else None, held)
+    return PackedWeights(stamp, NativeStack(net.cell, layers, matmul_dtype) if reason is None else None, held)
 
 
-def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> Packed:
-    """Nothing is packed while torch.compile looks on: it follows operations of PyTorch, and launches are none."""
+def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> PackedWeights:
+    """Pack for the GPU kernels; nothing under torch.compile, which cannot trace kernel launches."""
     from recur.ops.cuda import streaming
-    from recur.ops.cuda.streaming import LayerStack
 
     check_input(net, x)
     if torch.compiler.is_compiling() or streaming.unsupported_reason(net.cell, x, net.bias) is not None:
-        return Packed(stamp, None, [])
+        return PackedWeights(stamp, None, [])
     _OPTIMIZER_STEPS.watch()
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, None, held, LayerStack(net.cell, layers))
+    return PackedWeights(stamp, None, held, streaming.LayerStack(net.cell, layers))
 
 
 def _refusal(matmul_dtype: str, reason: str) -> BackendError:
     return BackendError(f"steps with {matmul_dtype} products are the native backend's, which cannot run this: {reason}")
 
 
-States = Sequence[Sequence[Tensor]]
-"""The states of every layer, (B, H) each."""
+LayerStates = Sequence[Sequence[Tensor]]
+"""States of every layer, (B, H) each."""
 
 
 @torch.no_grad()
-def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
+def one_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     check_input(net, x)
     if state is not None and torch.is_autocast_enabled(x.device.type):  # what a pass under it left is of its dtype
         state = [[part.to(x.dtype) for part in layer] for layer in state]
     if state is not None:
         _check_state(net, x, state)
-    packed = packed_for(net, x, check_matmul_dtype(net.matmul_dtype))
+    packed = get_packed_weights(net, x, check_matmul_dtype(net.matmul_dtype))
     if packed.stack is not None:
         return _native_step(net, packed.stack, x, state)
     if packed.on_gpu is not None and len(x):
@@ -187,8 +189,8 @@ def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, t
         return _plain_step(net, x, state)
 
 
-def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
-    """In operations of PyTorch."""
+def _plain_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tensor, tuple[Tensors, ...]]:
+    """Compute one step with PyTorch operations."""
     cell = net.cell
     x_of, h_of, s_of, w_of = (cell.tuple_of(role)._make for role in "xhsw")
     G, R = len(cell.gates), len(cell.recurrent_gates)
@@ -197,7 +199,7 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
     for layer in range(net.layers):
         weights = net.weights(f"_l{layer}")
         own = w_of(weights[name] for name in cell.extras)
-        before = s_of(state[layer]) if state is not None else start_of(net, layer, x)
+        before = s_of(state[layer]) if state is not None else initial_state(net, layer, x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
         share = x_of(linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1))
         projections: Sequence[Tensor] = ()
@@ -214,14 +216,14 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
 
 
 class Stream:
-    """A network that reads one step after another and holds its state in memory of its own."""
+    """Network that reads one step after another and keeps its state in its own memory."""
 
     def __init__(
-        self, net: Recurrent, rows: int = 1, state: States | None = None, matmul_dtype: str | None = None
+        self, net: Recurrent, rows: int = 1, state: LayerStates | None = None, matmul_dtype: str | None = None
     ) -> None:
         self.net, self.rows = net, rows
         self._matmul_dtype = net.matmul_dtype if matmul_dtype is None else check_matmul_dtype(matmul_dtype)
-        self._packed: Packed | None = None
+        self._packed: PackedWeights | None = None
         # Two buffers: a step reads the first, writes the second, and swaps them. A tensor of torch.inference_mode
         # could not be written outside of it.
         self._buffers: list[list[list[Tensor]]] = [[], []]
@@ -229,24 +231,24 @@ class Stream:
             self._like = next(net.parameters()).new_zeros(rows, net.input_size)
             for buffer in self._buffers:
                 for layer in range(net.layers):
-                    buffer.append([part.clone() for part in start_of(net, layer, self._like)])
+                    buffer.append([part.clone() for part in initial_state(net, layer, self._like)])
         self._expected = self._like.shape, self._like.dtype, self._like.device
         self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
         self._slots: SessionSlots | None = None
-        """On a GPU, where the state is instead: in these slots."""
+        """State slots on a GPU; None on the CPU."""
         self._every = torch.arange(rows, device=self._like.device)
         if state is not None:
             self.state = state
 
     @property
     def state(self) -> tuple[Tensors, ...]:
-        """A copy of the state, layer by layer; assign one to continue from it."""
+        """Copy of the state, one entry per layer. Assign a state to continue from it."""
         layers = self._buffers[0] if self._slots is None else self._slots.state(self._every)
         return tuple(self.net.cell.state([part.to(self._like.dtype, copy=True) for part in layer]) for layer in layers)
 
     @state.setter
     @torch.no_grad()
-    def state(self, given: States) -> None:
+    def state(self, given: LayerStates) -> None:
         _check_state(self.net, self._like, given)
         if self._slots is not None:
             self._slots.set_state(self._every, given)
@@ -256,15 +258,15 @@ class Stream:
                 part.copy_(value)
 
     def step(self, x: Tensor) -> Tensor:
-        """(rows, D) → (rows, output_size): a new tensor, which later steps leave as it is."""
+        """Read x (rows, D); return new outputs (rows, output_size), which later steps do not change."""
         shape, dtype, device = self._expected
         if x.shape != shape:
             raise ShapeError(f"this stream reads {tuple(shape)}, got {tuple(x.shape)}")
         if x.dtype != dtype:
-            raise DtypeError(f"this stream was begun in {dtype}, got x of {x.dtype}; begin another one")
+            raise DtypeError(f"this stream has dtype {dtype}, got x of {x.dtype}; start a new stream")
         if x.device != device:
-            raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
-        self._packed = packed_for(self.net, x, self._matmul_dtype, self._packed)
+            raise DeviceError(f"this stream is on {device}, got x on {x.device}; start a new stream")
+        self._packed = get_packed_weights(self.net, x, self._matmul_dtype, self._packed)
         stack = self._packed.stack
         if self._packed.on_gpu is not None and self.rows:
             return self._step_on_gpu(x, self._packed.on_gpu)
@@ -290,7 +292,7 @@ class Stream:
         return self._slots.launch(x.detach(), self._every)
 
 
-def _check_state(net: Recurrent, x: Tensor, state: States) -> None:
+def _check_state(net: Recurrent, x: Tensor, state: LayerStates) -> None:
     layers = [net.widths_of(layer) for layer in range(net.layers)]
     expected = [[((len(x), width), x.dtype) for width in widths] for widths in layers]
     found = [[(tuple(part.shape), part.dtype) for part in parts] for parts in state]
@@ -302,30 +304,30 @@ def _check_state(net: Recurrent, x: Tensor, state: States) -> None:
 
 
 def _native_step(
-    net: Recurrent, stack: NativeStack, x: Tensor, state: States | None
+    net: Recurrent, stack: NativeStack, x: Tensor, state: LayerStates | None
 ) -> tuple[Tensor, tuple[Tensors, ...]]:
     after = [[x.new_empty(len(x), net.units(layer)) for _ in net.cell.states] for layer in range(net.layers)]
     if state is None:
-        state = [start_of(net, layer, x) for layer in range(net.layers)]
+        state = [initial_state(net, layer, x) for layer in range(net.layers)]
     before = [[part.contiguous() for part in layer] for layer in state]
     stack.step(x.contiguous(), addresses(before, after))
     return after[-1][0], tuple(map(net.cell.state, after))
 
 
 def _gpu_step(
-    net: Recurrent, layers: LayerStack, x: Tensor, state: States | None
+    net: Recurrent, layers: LayerStack, x: Tensor, state: LayerStates | None
 ) -> tuple[Tensor, tuple[Tensors, ...]]:
     from recur.ops.cuda.streaming import SessionSlots
 
     slots, every = SessionSlots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
     if state is None and net.init.learned:
-        state = [start_of(net, layer, x) for layer in range(net.layers)]
+        state = [initial_state(net, layer, x) for layer in range(net.layers)]
     if state is not None:
         slots.set_state(every, state)
     outputs = slots.launch(x.detach(), every)
     return outputs, tuple(net.cell.state([part.to(x.dtype) for part in layer]) for layer in slots.state(every))
 
 
-def start_of(net: Recurrent, layer: int, x: Tensor) -> Tensors:
+def initial_state(net: Recurrent, layer: int, x: Tensor) -> Tensors:
     start = net.cell.start(x, len(x), net.widths_of(layer))
     return net.cell.state(net.with_learned(start, f"_l{layer}") if net.init.learned else start)

@@ -1,12 +1,13 @@
-"""Recursive networks: a composition over trees instead of a cell along a chain.
+"""Recursive networks over trees.
 
-A chain of τ steps is τ deep; a balanced tree of τ leaves ⌈log₂ τ⌉. A tree is given by its children: entry k of a shape
-holds the children of node k, in order, each before its parent and the root last; () is a leaf:
+A chain of τ steps has depth τ, a balanced tree of τ leaves ⌈log₂ τ⌉. A tree is given by its children: entry k holds the
+children of node k in order; children come before their parent, the root is last, and () is a leaf:
 
     ((), (), (0, 1), (), (2, 3))        ((a b) c)
 
-A batch of different trees is a `Forest`. Levels are counted from the roots: the children of all nodes of one level are
-exactly the nodes of the next, siblings side by side, so a level is one product, without an index into earlier ones.
+A batch of different trees is a `Forest`. Levels are counted from the roots. The children of all nodes of one level are
+exactly the nodes of the next level, with siblings side by side. So a level is one product, and no earlier level is
+indexed.
 """
 
 from __future__ import annotations
@@ -20,40 +21,40 @@ from torch.types import Device
 
 from recur.cells import State
 from recur.errors import ShapeError
-from recur.nn.compose import Composition, check_arity, make_composition
+from recur.nn.composition import Composition, check_arity, make_composition
 
-Shape = Sequence[Sequence[int]]
+TreeShape = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Level:
-    """The nodes of all trees at one distance from their roots."""
+class TreeLevel:
+    """Nodes of all trees at one distance from their roots."""
 
     leaves: int
-    """How many of them are leaves."""
+    """Number of leaves among them."""
     order: Tensor
-    """Leaves first, then the others: where in that order each node of the level stands."""
+    """Position of each node of the level when leaves come first and inner nodes second."""
     owner: Tensor
-    """For each node of the level below: which of this level's inner nodes is its parent."""
+    """For each node of the level below, the index of its parent among the inner nodes of this level."""
 
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees of any shapes, laid out for one pass. Nodes and leaves are numbered tree after tree.
+    """Batch of trees of any shapes, laid out for one pass. Nodes and leaves are numbered tree after tree.
 
     >>> forest = recur.nn.Forest.of([((), (), (0, 1))])          # (a b): two leaves and their parent
     >>> forest.leaves, forest.nodes, forest.roots.tolist()
     (2, 3, [2])
     """
 
-    levels: tuple[Level, ...]
-    """From the roots down."""
+    levels: tuple[TreeLevel, ...]
+    """Levels from the roots down."""
     roots: Tensor
-    """(B,): the node that is each tree's root."""
+    """(B,): index of the root of each tree."""
     leaf_order: Tensor
-    """The leaves, from the deepest level up."""
+    """Leaves from the deepest level up."""
     node_order: Tensor
-    """Where in the order in which states are computed each node stands."""
+    """Position of each node in the order in which states are computed."""
     arities: tuple[int, ...]
     """All numbers of children that occur."""
 
@@ -66,14 +67,14 @@ class Forest:
         return len(self.leaf_order)
 
     def to(self, device: Device) -> Forest:
-        levels = tuple(Level(level.leaves, level.order.to(device), level.owner.to(device)) for level in self.levels)
+        levels = tuple(TreeLevel(level.leaves, level.order.to(device), level.owner.to(device)) for level in self.levels)
         roots, leaf_order, node_order = (k.to(device) for k in (self.roots, self.leaf_order, self.node_order))
         return Forest(levels, roots, leaf_order, node_order, self.arities)
 
     @staticmethod
-    def of(shapes: Sequence[Shape], device: Device = None) -> Forest:
+    def of(shapes: Sequence[TreeShape], device: Device = None) -> Forest:
         if not shapes:
-            raise ShapeError("a forest has at least one tree, got none")
+            raise ShapeError("a forest needs at least one tree, got none")
         children, roots = _join(shapes)
         leaf_number = {k: n for n, k in enumerate(k for k, below in enumerate(children) if not below)}
         levels, leaf_order, computed = [], [], []  # all three from the deepest level up, as states are computed
@@ -81,7 +82,7 @@ class Forest:
             leaves, inner = [k for k in level if not children[k]], [k for k in level if children[k]]
             place = {k: at for at, k in enumerate(leaves + inner)}
             owner = [at for at, k in enumerate(inner) for _ in children[k]]
-            levels.append(Level(len(leaves), _longs([place[k] for k in level], device), _longs(owner, device)))
+            levels.append(TreeLevel(len(leaves), _longs([place[k] for k in level], device), _longs(owner, device)))
             leaf_order += [leaf_number[k] for k in leaves]
             computed += level
         node_order = sorted(range(len(computed)), key=computed.__getitem__)
@@ -94,8 +95,8 @@ class Forest:
         )
 
 
-def _join(shapes: Sequence[Shape]) -> tuple[list[list[int]], list[int]]:
-    """The children of all nodes, which are numbered tree after tree, and the roots."""
+def _join(shapes: Sequence[TreeShape]) -> tuple[list[list[int]], list[int]]:
+    """Return the children of all nodes, numbered tree after tree, and the roots."""
     children: list[list[int]] = []
     roots = []
     for b, shape in enumerate(shapes):
@@ -107,7 +108,7 @@ def _join(shapes: Sequence[Shape]) -> tuple[list[list[int]], list[int]]:
 
 
 def _by_distance(children: list[list[int]], roots: list[int]) -> list[list[int]]:
-    """Nodes by their distance from the roots: the children of one level, side by side, are the next."""
+    """Group nodes by their distance from the roots."""
     levels = [roots]
     while below := [child for k in levels[-1] for child in children[k]]:
         levels.append(below)
@@ -118,17 +119,19 @@ def _longs(values: list[int], device: Device) -> Tensor:
     return torch.tensor(values, dtype=torch.long, device=device)
 
 
-def _check_shape(shape: Shape, b: int) -> None:
-    """A tree: every node but the last is the child of exactly one that comes later."""
+def _check_shape(shape: TreeShape, b: int) -> None:
+    """Raise ShapeError unless every node but the last is the child of exactly one later node."""
     found = sorted(child for k, below in enumerate(shape) for child in below if 0 <= child < k)
     if not shape or found != list(range(len(shape) - 1)) or sum(map(len, shape)) != len(found):
-        raise ShapeError(f"tree {b} is not one: children come before their parent, each has one, and the root is last")
+        raise ShapeError(
+            f"tree {b} is not a tree: every node but the root, which is last, needs exactly one parent after it"
+        )
 
 
 class Recursive(nn.Module):
-    """A composition over trees: leaves (n, D) in, the states of all nodes out.
+    """Recursive network over trees: leaves (n, D) to the states of all nodes.
 
-    compose   net, rntn, lstm (tree-lstm) or child-sum; see recur.nn.compose
+    compose   net, rntn, lstm (tree-lstm) or child-sum; see recur.nn.composition
 
     >>> forest = recur.nn.Forest.of([((), (), (0, 1)), ((), (), (0, 1), (), (2, 3))])
     >>> states = recur.nn.Recursive("tree-lstm", 3, 4)(torch.randn(forest.leaves, 3), forest)
@@ -149,9 +152,9 @@ class Recursive(nn.Module):
         self.compose: Composition = make_composition(compose, input_size, hidden_size, device=device, dtype=dtype)
 
     def forward(self, x: Tensor, forest: Forest) -> State:
-        """State (nodes, H) each, the first of them the output, numbered as the forest numbers its nodes.
+        """Return the states of all nodes, (nodes, H) each, the output first, in the order of the forest.
 
-        x   (leaves, D): the words of all trees, from left to right, one tree after the other
+        x   (leaves, D): words of all trees, left to right, tree after tree
         """
         self._check(x, forest.leaves)
         check_arity(self.compose, forest.arities, "the forest")
@@ -168,8 +171,8 @@ class Recursive(nn.Module):
             computed.append(here)
         return tuple(torch.cat(parts)[forest.node_order] for parts in zip(*computed, strict=True))
 
-    def plain(self, x: Tensor, shape: Shape) -> State:
-        """The definition: one tree, node by node, children before their parent."""
+    def plain(self, x: Tensor, shape: TreeShape) -> State:
+        """Compute the definition for one tree, node by node, children before their parent."""
         self._check(x, sum(not below for below in shape))
         check_arity(self.compose, [len(below) for below in shape], "the tree")
         words = iter(x)

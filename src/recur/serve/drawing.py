@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recur.decoding.sampling import chances
+from recur.decoding.sampling import sampling_probabilities
 from recur.serve.rows import Column, Reading, Row, StepRow
 
 
@@ -26,7 +26,7 @@ def draw_tokens(rows: Sequence[Row | Column], logits: Tensor) -> list[int]:
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, device=some.device)[:, None]
 
-    p = chances(
+    p = sampling_probabilities(
         some,
         column([way.temperature for way in ways]),
         column([way.top_k for way in ways]),

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import Vocab
-from recur.decoding.sampling import NEVER_WRITTEN
+from recur.decoding.sampling import FORBIDDEN_TOKENS
 from recur.errors import OptionError, RunError
 from recur.runs import Run
 from recur.serve.bank import Bank
@@ -118,7 +118,7 @@ class Served:
     def _never(self) -> Tensor:
         """−∞ for each token that is never written, else 0."""
         found = torch.zeros(self.network.width, device=self.network.device)
-        found[list(NEVER_WRITTEN)] = -torch.inf
+        found[list(FORBIDDEN_TOKENS)] = -torch.inf
         return found
 
     def described(self) -> JsonObject:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from recur.errors import OptionError
 from recur.models import LanguageModel
-from recur.models.classifier import Classifier, Reader
+from recur.models.classifier import Classifier, SequenceEncoder
 from recur.models.inputs import SignalInput
-from recur.models.signals import Numbers, SignalTagger
+from recur.models.signals import SignalEncoder, SignalTagger
 from recur.models.tagger import OutputTagger, Tagger, WordTagger
 from recur.nn import FeedForward, Recurrent
 from recur.tasks.classify.model import TextModel
@@ -130,7 +130,7 @@ class LanguageNetwork(Network):
 class ReaderNetwork(Network):
     """Taggers and classifiers: scores of classes, of the last input or of all so far."""
 
-    def __init__(self, model: Reader | OutputTagger, device: torch.device, width: int) -> None:
+    def __init__(self, model: SequenceEncoder | OutputTagger, device: torch.device, width: int) -> None:
         self.model = model
         self._like: Carried = None
         super().__init__(device, width)
@@ -166,7 +166,7 @@ def network_of(predictor: Predictor[Any]) -> Network:
         raise OptionError(f"{name} is of the task {predictor.task.name}, whose models take no single steps")
     if (direction := model.options.direction) != "forward":
         raise OptionError(f"{name} reads in direction {direction!r}: it has to see the end before it answers")
-    if isinstance(model, Numbers):
+    if isinstance(model, SignalEncoder):
         assert isinstance(model.embedding, SignalInput)
         return SignalNetwork(model, predictor.device, model.embedding.D)
     if isinstance(model, WordTagger) and (model.options.crf or model.forms is not None):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recur.nn.streaming import packed_for
+from recur.nn.streaming import get_packed_weights
 from recur.ops.cuda.streaming import SessionSlots
 from recur.serve.bank import Bank
 from recur.serve.network import Network, Parts
@@ -27,14 +27,14 @@ class OnGPU(Bank):
         if layers is None or network.device.type != "cuda":
             return False
         like = next(layers[0].parameters()).new_zeros(1, layers[0].input_size)
-        return packed_for(layers[0], like, "").on_gpu is not None
+        return get_packed_weights(layers[0], like, "").on_gpu is not None
 
     def _make(self) -> None:
         layers = self.network.plain_layers()
         assert layers is not None
         net, self._vectors, self._scores = layers
         like = next(net.parameters()).new_zeros(1, net.input_size)
-        on_gpu = packed_for(net, like, "").on_gpu
+        on_gpu = get_packed_weights(net, like, "").on_gpu
         assert on_gpu is not None
         self._on_gpu = SessionSlots(net.cell, on_gpu, self.slots)
         self._start = [[part[0] for part in layer] for layer in net.stream().state]

@@ -20,7 +20,6 @@ try:
 except ImportError:
     raise RecurError("scikit-learn is not installed: pip install 'recur[sklearn]'") from None
 
-from recur.sklearn.forecaster import RecurForecaster
-from recur.sklearn.labels import RecurClassifier, RecurTagger
+from recur.sklearn.estimators import RecurClassifier, RecurForecaster, RecurTagger
 
 __all__ = ["RecurClassifier", "RecurForecaster", "RecurTagger"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recur.decoding import Choice
+from recur.decoding import SamplingOptions
 from recur.errors import OptionError
 from recur.serve.http.fields import field
 from recur.utils.types import JsonObject
@@ -18,9 +18,9 @@ def text_of(request: JsonObject) -> str:
     return text
 
 
-def choice_of(request: JsonObject) -> Choice:
+def choice_of(request: JsonObject) -> SamplingOptions:
     """Temperature, top-k and top-p."""
-    return Choice(
+    return SamplingOptions(
         temperature=field(request, "temperature", 1.0, 0.05, 5),
         top_k=field(request, "top_k", 0, 0, 10**6),
         top_p=field(request, "top_p", 1.0, 0.01, 1),

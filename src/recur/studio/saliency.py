@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import torch
 
-from recur.decoding.sampling import NEVER_WRITTEN
+from recur.decoding.sampling import FORBIDDEN_TOKENS
 from recur.errors import OptionError
-from recur.models.inputs import beside, positions, split_state
+from recur.models.inputs import append_time, split_state, time_positions
 from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.reading import Reading
@@ -48,7 +48,7 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
             out = network.recurrent(x, state)[0]
         else:
             own, t = split_state(state, ids)
-            out = network.recurrent(beside(x, positions(t, ids.shape[1]), network.clock), own)[0]
+            out = network.recurrent(append_time(x, time_positions(t, ids.shape[1]), network.clock), own)[0]
         logp = network.logits_of(out[:, -1])[0].log_softmax(-1)[target]
         parts = [part for layer in state for part in layer if part.requires_grad]
         grads = torch.autograd.grad(logp, [x, *parts], allow_unused=True)
@@ -66,6 +66,6 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
 def likeliest(model: LoadedModel, reading: Reading) -> int:
     """The likeliest next token that can be written; of an unfinished word, among those that begin so."""
     logits = reading.end.logits.clone()
-    logits[list(NEVER_WRITTEN)] = -torch.inf
+    logits[list(FORBIDDEN_TOKENS)] = -torch.inf
     among = model.readings.completions(reading.half) if reading.half else None
     return int(logits.argmax()) if among is None else among[int(logits[among].argmax())]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import UNK
-from recur.decoding.sampling import NEVER_WRITTEN, go_on, make_generator
+from recur.decoding.sampling import FORBIDDEN_TOKENS, continue_text, make_generator
 from recur.serve.http.fields import field, number
 from recur.studio.fields import choice_of
 from recur.studio.loaded import LoadedModel, display_text, without_specials
@@ -61,7 +61,7 @@ def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
 def _writable(model: LoadedModel, reading: Reading) -> Tensor:
     """Logits of what can come next: of tokens that stand for themselves, and that begin as the unfinished word does."""
     logits = reading.end.logits.clone()
-    logits[list(NEVER_WRITTEN)] = -torch.inf
+    logits[list(FORBIDDEN_TOKENS)] = -torch.inf
     if reading.half:
         begin_so = torch.zeros(len(logits), dtype=torch.bool)
         begin_so[model.readings.completions(reading.half)] = True
@@ -106,7 +106,7 @@ def generate(model: LoadedModel, request: JsonObject) -> Generator[str, None, No
     seed = field(request, "seed", 0) if "seed" in request else None
     _, reading = model.read(request)
     first = _writable(model, reading)
-    drawn = go_on(model.language.model, first[None], reading.end.state, length, choice, make_generator(seed))
+    drawn = continue_text(model.language.model, first[None], reading.end.state, length, choice, make_generator(seed))
     return _in_order(_pieces(model, reading, (ids[0] for ids in drawn)), model)
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from recur.data.text.stream import Share
+from recur.data.text.stream import ProcessShard
 from recur.runs import Vocabs, check_precision, pick_device, pick_precision
 from recur.tasks.inputs import Inputs as Inputs
 from recur.tasks.inputs import source_name as source_name
@@ -105,7 +105,7 @@ class Batches(Protocol[BatchT_co]):
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co]:
         """One epoch without its first batches, the same each time."""
 
-    def shared(self, share: Share) -> Batches[BatchT_co | None]:
+    def shared(self, share: ProcessShard) -> Batches[BatchT_co | None]:
         """The same batches, of which one of several processes has its rows; None where it has none."""
 
     def __len__(self) -> int:

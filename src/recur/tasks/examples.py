@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import PAD
-from recur.data.text.stream import WHOLE, Ids, Share
+from recur.data.text.stream import FULL_BATCH, Ids, ProcessShard
 from recur.errors import TextError
 from recur.tasks.forms import parse_fold
 from recur.tasks.options import FoldOptions, SplitOptions
@@ -78,9 +78,9 @@ class Shuffled(Generic[Item, BatchT]):
     seed: int
     collate: Callable[[Sequence[Item]], BatchT]
     size: Callable[[Item], int] = lambda item: 0
-    share: Share = WHOLE
+    share: ProcessShard = FULL_BATCH
 
-    def shared(self, share: Share) -> Shuffled[Item, BatchT | None]:
+    def shared(self, share: ProcessShard) -> Shuffled[Item, BatchT | None]:
         return cast("Shuffled[Item, BatchT | None]", replace(self, share=share))
 
     def __len__(self) -> int:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 import torch
 from torch import nn
 
-from recur.data.frames import NAMES, is_data, write_data
+from recur.data.frames import DEFAULT_COLUMNS, is_in_memory, write_data
 from recur.data.text import SPECIALS
 from recur.errors import OptionError, RecurError
 from recur.nn import Recurrent
@@ -212,7 +212,7 @@ class Predictor(ABC, Generic[ModelT]):
         """Its figures on files, on data in memory as `recur.fit` takes it, or on the run's own test part, which is
         refused where it was changed since."""
         with computing_in(self.precision, self.device):
-            if is_data(texts):
+            if is_in_memory(texts):
                 return self._evaluate_data(texts, **options)
             texts = None if texts is None else file_names(texts)
             if not texts:
@@ -223,7 +223,7 @@ class Predictor(ABC, Generic[ModelT]):
         kind = getattr(self.task.options, "reads", "")
         if not kind:
             raise OptionError(f"the task {self.task.name} makes its own data; leave yours out")
-        columns = {name: str(options.pop(name)) for name in NAMES.get(kind, ("text",)) if name in options}
+        columns = {name: str(options.pop(name)) for name in DEFAULT_COLUMNS.get(kind, ("text",)) if name in options}
         with tempfile.TemporaryDirectory(prefix="recur-") as folder:
             return self._evaluate([str(write_data(kind, given, Path(folder), "given", columns)[0])], **options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recur.data.text.recognition import Recognised, recognise
+from recur.data.text.recognition import RecognisedData, recognise
 from recur.errors import OptionError
 
 TASKS = {
@@ -57,7 +57,7 @@ def choose_task(names: Sequence[str]) -> tuple[str, str]:
     raise OptionError(_question(names, found))
 
 
-def _question(names: Sequence[str], found: Recognised) -> str:
+def _question(names: Sequence[str], found: RecognisedData) -> str:
     choices = CHOICES.get(found.kind, (("language", "reads it as text"),))
     listed = ", ".join(f"--task {task} {what}" for task, what in choices)
     return f"{names[0]} looks like {found.why}; say what to learn from it: {listed}"

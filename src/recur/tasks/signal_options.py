@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
 from recur.data.images import split_name
-from recur.data.signals import find_arrays, is_signals
+from recur.data.signals import find_signal_arrays, is_signals
 from recur.errors import TextError
 from recur.models.options import ReaderOptions
 from recur.options import Layers, NonNegative
@@ -64,7 +64,7 @@ def with_input(options: OptionsT) -> OptionsT:
     fields = {}
     for part in ("valid",) if getattr(options, "fold", "") else ("valid", "test"):  # a fold is the test part
         names = [n for n in options.texts if split_name(n)[0] == n and Path(n).suffix.lower() == ".npz"]
-        own = tuple(f"{name}:{part}" for name in names if part in find_arrays(name).parts)
+        own = tuple(f"{name}:{part}" for name in names if part in find_signal_arrays(name).parts)
         if own and not getattr(options, part):
             fields[part] = own
     return options.changed(**fields)

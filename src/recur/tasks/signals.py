@@ -15,7 +15,7 @@ from torch import Tensor
 from recur.data.signals import Signal, Values, as_values, labels_of, read_signals
 from recur.errors import TextError
 from recur.models.inputs import SignalInput
-from recur.models.signals import NO_LABEL, Numbers
+from recur.models.signals import NO_LABEL, SignalEncoder
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
 from recur.tasks.contract import Task
@@ -92,7 +92,7 @@ def moments(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
 
 
 OptionsT = TypeVar("OptionsT", bound=Any)
-ModelT = TypeVar("ModelT", bound=Numbers)
+ModelT = TypeVar("ModelT", bound=SignalEncoder)
 
 
 class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from recur.data.text.stream import WHOLE, Share
+from recur.data.text.stream import FULL_BATCH, ProcessShard
 from recur.errors import OptionError
 from recur.runs import Vocabs
 from recur.tasks.contract import Predictor, Task, as_file_name
@@ -40,9 +40,9 @@ class Generated(Generic[BatchT]):
     batch: int
     seed: int
     vocabs: Vocabs = field(default_factory=dict)
-    share: Share = WHOLE
+    share: ProcessShard = FULL_BATCH
 
-    def shared(self, share: Share) -> Generated[Any]:
+    def shared(self, share: ProcessShard) -> Generated[Any]:
         return replace(self, share=share)
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Generated(Generic[BatchT]):
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT]:
         for k in range(skip, EPOCH):
             batch = self.draw(np.random.default_rng((self.seed, epoch, k)), self.batch)
-            if self.share == WHOLE:
+            if self.share == FULL_BATCH:
                 yield batch
             else:  # drawn whole by all of them, so that together they have what one would have
                 parts = [part[self.share.each()] for part in batch]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.data.text import Pair, Vocab
-from recur.models import Decoder, Scores
+from recur.models import Decoder, DecoderScores
 from recur.runs import Vocabs
 from recur.tasks.contract import Moment, Task, TrainingStep
 from recur.tasks.examples import Shuffled, in_order
@@ -62,7 +62,7 @@ class WritingTask(Task[OptionsT, PairData, WriterT, PairBatch]):
         return 10 * math.log(max(len(vocabs[self.target_name]), 3))
 
     @abstractmethod
-    def score(self, model: WriterT, batch: PairBatch, forced: Tensor | None = None) -> Scores:
+    def score(self, model: WriterT, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
         """The model's scores of a batch."""
 
     def training_step(

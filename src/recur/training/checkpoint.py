@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from recur.data.text.stream import Share
+from recur.data.text.stream import ProcessShard
 from recur.errors import RunError
 from recur.utils.types import JsonObject
 
@@ -123,7 +123,7 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
         raise RunError(f"{where} does not fit this run: it has no average of the weights")
     numbers = {name: _number(name, state[name], kind) for name, kind in NUMBERS.items()}
     metrics = {str(name): float(value) for name, value in state["best_metrics"].items()}
-    hidden = _lanes(_tensors(state["hidden"], tensors), Share(trainer.ranks.rank, trainer.ranks.size))
+    hidden = _lanes(_tensors(state["hidden"], tensors), ProcessShard(trainer.ranks.rank, trainer.ranks.size))
     before = _number("ranks", state["ranks"], int)
 
     trainer.run.put_weights(trainer.model, parts["model"], where)
@@ -222,7 +222,7 @@ def _tensors(names: Any, tensors: Tensors) -> Any:
     return tensors[names] if isinstance(names, str) else tuple(_tensors(part, tensors) for part in names)
 
 
-def _lanes(state: Any, share: Share) -> Any:
+def _lanes(state: Any, share: ProcessShard) -> Any:
     """Those of a rank."""
     if state is None:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recur.data.frames import NAMES, is_data, write_data
+from recur.data.frames import DEFAULT_COLUMNS, is_in_memory, write_data
 from recur.errors import OptionError
 from recur.runs import data_folder
 from recur.tasks import make_options, options_class
@@ -25,7 +25,9 @@ class Data(NamedTuple):
 
     @staticmethod
     def of(given: Any, options: Mapping[str, Any]) -> Data:
-        parts = {"texts": given} | {name: options[name] for name in ("valid", "test") if is_data(options.get(name))}
+        parts = {"texts": given} | {
+            name: options[name] for name in ("valid", "test") if is_in_memory(options.get(name))
+        }
         return Data(parts, {name: value for name, value in options.items() if name not in parts})
 
     def task(self) -> str:
@@ -56,5 +58,7 @@ class Data(NamedTuple):
         cls = options_class(task)
         if "texts" not in cls.names():
             raise OptionError(f"the task {task} makes its own data; leave yours out")
-        columns = [name for name in NAMES.get(getattr(cls, "reads", ""), ("text",)) if name not in cls.names()]
+        columns = [
+            name for name in DEFAULT_COLUMNS.get(getattr(cls, "reads", ""), ("text",)) if name not in cls.names()
+        ]
         return {name: value for name, value in self.options.items() if name not in columns}

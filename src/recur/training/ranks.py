@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from recur.data.text.stream import Share
+from recur.data.text.stream import ProcessShard
 from recur.errors import OptionError, RankError
 from recur.runs import pick_device
 from recur.runs.weights import from_bytes, to_bytes
@@ -138,7 +138,7 @@ class SeveralRanks(Ranks):
         return local_device(name, self.at)
 
     def shared(self, batches: Batches[Any]) -> Batches[Any]:
-        return batches.shared(Share(self.rank, self.size))
+        return batches.shared(ProcessShard(self.rank, self.size))
 
     def seed(self, seed: int) -> None:
         if self.rank:

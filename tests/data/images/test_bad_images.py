@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from recur.data.images import find_arrays, read_image, read_images
+from recur.data.images import find_image_arrays, read_image, read_images
 from recur.errors import TextError
 
 
@@ -61,7 +61,7 @@ def test_no_pickle_is_loaded(tmp_path: Path) -> None:
     packed = io.BytesIO()
     np.save(packed, np.array([Evil(), Evil()]), allow_pickle=True)
     name = npz(tmp_path / "a.npz", x=npy("(2, 2, 2)", data=b"abcdefgh"), y=packed.getvalue())
-    assert find_arrays(name).labels is None
+    assert find_image_arrays(name).labels is None
     (tmp_path / "a.npy").write_bytes(packed.getvalue())
     for call in (lambda: read_images([name]), lambda: read_image(tmp_path / "a.npy")):
         with pytest.raises(TextError):

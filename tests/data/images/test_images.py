@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from recur.data.images import find_arrays, is_image_folder, read_image, read_images, same_channels, split_name
+from recur.data.images import find_image_arrays, is_image_folder, read_image, read_images, same_channels, split_name
 from recur.data.text.recognition import recognise
 from recur.errors import OptionError, TextError
 
@@ -68,7 +68,7 @@ def test_a_folder_of_folders(tmp_path: Path) -> None:
 def test_the_arrays_of_an_npz_are_found(tmp_path: Path) -> None:
     images, labels = np.stack([GREY] * 4), np.array([0, 1, 1, 0])
     np.savez(tmp_path / "a.npz", weights=np.zeros(3), images=images, target=labels, names=np.array(["zero", "one"]))
-    found = find_arrays(str(tmp_path / "a.npz"))
+    found = find_image_arrays(str(tmp_path / "a.npz"))
     assert (found.images, found.labels, found.shape, found.parts) == ("images", "target", (4, 5, 7), ())
     assert [image.label for image in read_images([str(tmp_path / "a.npz")])] == ["0", "1", "1", "0"]
     kind = recognise([str(tmp_path / "a.npz")])
@@ -81,7 +81,7 @@ def test_the_parts_of_an_npz_and_colours_behind_n(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {"x_train": first, "y_train": np.array(["a", "b", "a"])}
     np.savez(tmp_path / "a.npz", x_test=first[:2], y_test=np.array([["b"], ["a"]]), **arrays)
     path = str(tmp_path / "a.npz")
-    assert find_arrays(path).parts == ("train", "test")
+    assert find_image_arrays(path).parts == ("train", "test")
     assert split_name(f"{path}:test") == (path, "test")
     train, test = read_images([path]), read_images([f"{path}:test"])
     assert [[image.label for image in part] for part in (train, test)] == [["a", "b", "a"], ["b", "a"]]
@@ -97,7 +97,7 @@ def test_grey_and_colour_together(tmp_path: Path) -> None:
     grey, _ = same_channels(images, 3)
     assert grey.pixels.shape == (5, 7, 3)
     assert (grey.pixels == GREY[..., None]).all()
-    with pytest.raises(TextError, match="b.png has colours, and this model learned from grey images"):
+    with pytest.raises(TextError, match="b.png has colours, and this model was trained on grey images"):
         same_channels(images, 1)
 
 

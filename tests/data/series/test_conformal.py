@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recur.data.series import Adaptive, Bands, anomalies, residuals, rolling_bands
+from recur.data.series import AdaptiveInterval, PredictionIntervals, anomalies, residuals, rolling_intervals
 from recur.data.series.intervals import conformal_quantile
 from recur.errors import OptionError
 
@@ -37,10 +37,10 @@ def test_a_new_exchangeable_value_is_covered_as_often_as_was_asked() -> None:
     assert abs(np.mean(hits) - 0.8) < 4 * np.sqrt(0.8 * 0.2 / 4000)
 
 
-def bands_of(noise: np.ndarray, quantiles: tuple[float, ...] = QUANTILES, width: float = 0.01) -> Bands:
+def bands_of(noise: np.ndarray, quantiles: tuple[float, ...] = QUANTILES, width: float = 0.01) -> PredictionIntervals:
     """Where a model's own bands are far too narrow."""
     forecast = np.zeros((*noise.shape, len(quantiles))) + width * (np.array(quantiles) - 0.5)
-    return Bands.fit(noise, forecast, quantiles)
+    return PredictionIntervals.fit(noise, forecast, quantiles)
 
 
 @pytest.mark.parametrize(("N", "most"), [(12, 0.9), (60, 0.86), (400, 0.83)])
@@ -69,7 +69,7 @@ def test_coverage_holds_on_an_autoregression() -> None:
     rows = np.lib.stride_tricks.sliding_window_view(y, k + 1)
     forecast = (rows[:, :1] * phi ** np.arange(1, k + 1))[..., None, None] + np.zeros((1, 1, 1, 3))
     target = rows[:, 1:, None]
-    bands = Bands.fit(target[:10_000], forecast[:10_000], QUANTILES)
+    bands = PredictionIntervals.fit(target[:10_000], forecast[:10_000], QUANTILES)
     expected = 1.2816 * np.sqrt(np.cumsum(phi ** (2 * np.arange(k))))
     assert bands.offsets[:, 0, 2] == pytest.approx(expected, rel=0.06)
     made = bands.apply(forecast[10_000:])
@@ -83,7 +83,7 @@ def test_a_spread_carries_bands_to_another_level() -> None:
     level = np.linspace(1, 3, 300)[:, None, None]
     target = level * (10 + rng.normal(size=(300, 1, 1)))
     forecast = np.repeat(10 * level[..., None], 3, axis=-1)
-    bands = Bands.fit(target[:200], forecast[:200], QUANTILES, level[:200])
+    bands = PredictionIntervals.fit(target[:200], forecast[:200], QUANTILES, level[:200])
     made = bands.apply(forecast[200:], level[200:])
     assert ((made[..., 0] <= target[200:]) & (target[200:] <= made[..., 2])).mean() == pytest.approx(0.8, abs=0.07)
     assert made[-1, 0, 0, 2] - made[-1, 0, 0, 0] == pytest.approx(3 * 2 * 1.28, rel=0.2)
@@ -95,34 +95,34 @@ def test_quantiles_stay_in_order_and_gaps_are_left_out() -> None:
     target[rng.random(target.shape) < 0.2] = np.nan
     quantiles = (0.05, 0.25, 0.5, 0.75, 0.95)
     forecast = np.sort(3 * rng.normal(size=(30, 3, 2, 5)), axis=-1)
-    bands = Bands.fit(target, forecast, quantiles)
+    bands = PredictionIntervals.fit(target, forecast, quantiles)
     assert np.isfinite(bands.offsets).all()
     made = bands.apply(forecast)
     assert (np.diff(made, axis=-1) >= 0).all()
-    assert Bands(quantiles, bands.offsets).apply(forecast[:, :2]) == pytest.approx(made[:, :2])
-    few = Bands.fit(target[:2], forecast[:2], quantiles)
+    assert PredictionIntervals(quantiles, bands.offsets).apply(forecast[:, :2]) == pytest.approx(made[:, :2])
+    few = PredictionIntervals.fit(target[:2], forecast[:2], quantiles)
     assert np.isfinite(few.offsets).all()
     with pytest.raises(OptionError, match="there are none"):
-        Bands.fit(np.full((2, 1, 1), np.nan), np.zeros((2, 1, 1, 3)), QUANTILES)
-    with pytest.raises(OptionError, match="bands need values"):
-        Bands.fit(target, forecast, QUANTILES)
+        PredictionIntervals.fit(np.full((2, 1, 1), np.nan), np.zeros((2, 1, 1, 3)), QUANTILES)
+    with pytest.raises(OptionError, match="prediction intervals need values"):
+        PredictionIntervals.fit(target, forecast, QUANTILES)
 
 
 def test_rolling_bands_use_what_came_and_nothing_else() -> None:
     rng = np.random.default_rng(0)
     target = rng.normal(size=(60, 3, 1)) * np.linspace(1, 5, 60)[:, None, None]
     forecast = np.zeros((60, 3, 1, 3))
-    found = rolling_bands(target, forecast, QUANTILES, 40)
+    found = rolling_intervals(target, forecast, QUANTILES, 40)
     for origin in (40, 59):
         known = target[:origin].copy()
         known[origin - 1, 1:] = known[origin - 2, 2:] = np.nan  # still to come
-        expected = Bands.fit(known, forecast[:origin], QUANTILES).apply(forecast[origin])
+        expected = PredictionIntervals.fit(known, forecast[:origin], QUANTILES).apply(forecast[origin])
         assert (found[origin - 40] == expected).all()
     changed = target.copy()
     changed[50:] = 1e6
-    assert (rolling_bands(changed, forecast, QUANTILES, 40)[:10] == found[:10]).all()
-    apart = rolling_bands(target, forecast, QUANTILES, 40, stride=3)  # all steps of an origin have come at the next
-    assert (apart[0] == Bands.fit(target[:40], forecast[:40], QUANTILES).apply(forecast[40])).all()
+    assert (rolling_intervals(changed, forecast, QUANTILES, 40)[:10] == found[:10]).all()
+    apart = rolling_intervals(target, forecast, QUANTILES, 40, stride=3)  # all steps of an origin have come at the next
+    assert (apart[0] == PredictionIntervals.fit(target[:40], forecast[:40], QUANTILES).apply(forecast[40])).all()
 
 
 def test_rolling_bands_of_forecasts_in_any_order() -> None:
@@ -131,12 +131,12 @@ def test_rolling_bands_of_forecasts_in_any_order() -> None:
     target = rng.normal(size=(24, 2, 1)) * np.linspace(1, 5, 24)[:, None, None]
     forecast = rng.normal(size=(24, 2, 1, 1)) + np.array([-0.1, 0.0, 0.1])
     when = np.concatenate([np.arange(8), np.arange(4, 12), np.arange(8, 12), np.arange(12, 16)])  # the last 8 are asked
-    found = rolling_bands(target, forecast, QUANTILES, 16, when=when)
+    found = rolling_intervals(target, forecast, QUANTILES, 16, when=when)
     for k in range(16, 24):
         known = [i for i in range(24) if when[i] < when[k]]
         came = target[known].copy()
         came[[when[i] + 1 >= when[k] for i in known], 1] = np.nan
-        assert (found[k - 16] == Bands.fit(came, forecast[known], QUANTILES).apply(forecast[k])).all()
+        assert (found[k - 16] == PredictionIntervals.fit(came, forecast[known], QUANTILES).apply(forecast[k])).all()
 
 
 def test_forecasts_whose_end_is_still_to_come_count_as_those_that_are_whole() -> None:
@@ -146,7 +146,7 @@ def test_forecasts_whose_end_is_still_to_come_count_as_those_that_are_whole() ->
     target = rng.normal(size=(11, 3, 1))
     target[9, 2], target[10, 1:] = np.nan, np.nan
     forecast = np.zeros((11, 3, 1, 3))
-    found = Bands.fit(target, forecast, (0.05, 0.5, 0.95)).offsets
+    found = PredictionIntervals.fit(target, forecast, (0.05, 0.5, 0.95)).offsets
     ratio = found[:, 0, 2] / found[:, 0, 0]
     assert np.allclose(ratio, ratio[0])  # one score for all steps, in units of each
     scores = target[..., 0] / (found[:, 0, 2] / found[0, 0, 2])  # in those of the first
@@ -154,9 +154,9 @@ def test_forecasts_whose_end_is_still_to_come_count_as_those_that_are_whole() ->
 
 
 def test_rolling_bands_of_very_many_are_fitted_again_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.data.series.intervals.WORK", 60 * 3 * 3 * 20 // 4)
+    monkeypatch.setattr("recur.data.series.intervals.MAX_SORTED_SCORES", 60 * 3 * 3 * 20 // 4)
     target = np.random.default_rng(0).normal(size=(60, 3, 1))
-    found = rolling_bands(target, np.zeros((60, 3, 1, 3)), QUANTILES, 40)
+    found = rolling_intervals(target, np.zeros((60, 3, 1, 3)), QUANTILES, 40)
     assert (found.reshape(5, 4, -1) == found.reshape(5, 4, -1)[:, :1]).all()  # every four
     assert len(np.unique(found[::4, 0, 0, 2])) > 1
 
@@ -164,7 +164,7 @@ def test_rolling_bands_of_very_many_are_fitted_again_now_and_then(monkeypatch: p
 def test_an_adaptive_band_holds_where_the_series_changes() -> None:
     """Errors ten times as large as those it was fitted to: a fixed band would cover next to nothing."""
     rng = np.random.default_rng(0)
-    band = Adaptive(np.abs(rng.normal(size=200)), 0.8)
+    band = AdaptiveInterval(np.abs(rng.normal(size=200)), 0.8)
     fixed = band.offset
     errors = np.abs(10 * rng.normal(size=3000))
     hits = []

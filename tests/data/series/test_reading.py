@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recur.data.series import Columns, Panel, continued, fill, parse_panel, read_panel
+from recur.data.series import Panel, SeriesColumns, fill, join_panels, parse_panel, read_panel
 from recur.errors import OptionError, TextError
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 def panel(text: str, **columns: object) -> Panel:
-    return parse_panel(text.strip().split("\n"), "x.csv", Columns(**columns))  # type: ignore[arg-type]
+    return parse_panel(text.strip().split("\n"), "x.csv", SeriesColumns(**columns))  # type: ignore[arg-type]
 
 
 def same(found: np.ndarray, expected: object) -> bool:
@@ -144,34 +144,34 @@ def test_the_frequency_is_the_largest_step_that_all_dates_keep(dates: str, name:
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
-        ("Date,y\n2020-01-01,1\n2020-01-02,2\n2020-01-02,2", {}, "x.csv:4: 2020-01-02 stands twice in Date"),
-        ("Date,y\n1,1\n2,2\n900,3", {}, "x.csv:4: dates come unevenly"),
+        ("Date,y\n2020-01-01,1\n2020-01-02,2\n2020-01-02,2", {}, "x.csv:4: 2020-01-02 occurs twice in Date"),
+        ("Date,y\n1,1\n2,2\n900,3", {}, "x.csv:4: dates are irregular"),
         ("Date,y\n1949-01,1\n1949-13,2", {}, "x.csv:3: Date is '1949-13', not a date"),
-        ("Date,y\n1949-01,1\n1949,2", {}, "x.csv:3: Date is '1949', written otherwise than '1949-01'"),
+        ("Date,y\n1949-01,1\n1949,2", {}, "x.csv:3: Date is '1949', in a different format from '1949-01'"),
         ("Date,y\n0000-01,1", {}, "x.csv:2: Date is '0000-01', not a date"),
         ("Date,y\n1949-01,many", {}, "x.csv:2: y is 'many', which is not a number"),
         ("Date,y\n1949-01,inf", {}, "x.csv:2: y is 'inf', which is not finite"),
         ("Date,y\n1949-01,1e300", {}, "beyond 1e+100"),
-        ("Date,y\n1949-01,", {}, "column 'y' has no value at all"),
+        ("Date,y\n1949-01,", {}, "column 'y' has no value"),
         ('Date,y\n1949-01,"1\n"\n1949-02,many', {}, "x.csv:4: y is 'many'"),
-        ("Date,y\n1949-01,1\n\n1949-02,2", {}, "x.csv:3: an empty row in the middle"),
+        ("Date,y\n1949-01,1\n\n1949-02,2", {}, "x.csv:3: empty row in the middle"),
         ("Date,y,y\n1949-01,1,2", {"targets": ("y",)}, "x.csv: column 'y' stands there 2 times"),
-        ("Date,x\n1949-01,1", {"future": ("x",)}, "no column is left to forecast beside x"),
+        ("Date,x\n1949-01,1", {"future": ("x",)}, "no column is left to forecast besidess x"),
         ("Date,y", {}, "x.csv has a header and no rows"),
         ("Date,y\n1949-01,1,2", {}, "x.csv:2: 3 columns, where the header has 2"),
         ("Date,y,z\n1949-01,1", {}, "x.csv:2: 2 columns, where the header has 3"),
         ("Date,z\n1949-01,1", {"targets": ("y",)}, "x.csv: unknown column 'y'"),
-        ("Date,y\n1949-01,1", {"targets": ("y",), "past": ("y",)}, "'y' cannot be several things at once"),
+        ("Date,y\n1949-01,1", {"targets": ("y",), "past": ("y",)}, "'y' cannot have several roles"),
         ("Date,y\n1949-01,1", {"static": ("y",)}, "are for a long table"),
         ("Date,y\n1949-01,1", {"layout": "long"}, "no column names the series of each row"),
         ("Date,y\n1949-01,1", {"layout": "deep"}, "auto, wide, long or rows, got 'deep'"),
-        ("id,ds,x\na,1,u\na,2,v", {}, "no column of numbers is left"),
-        ("id,ds,y,x\na,1,1,u\na,2,2,v", {}, "column 'x' holds words that change within a series"),
+        ("id,ds,x\na,1,u\na,2,v", {}, "no numeric column is left"),
+        ("id,ds,y,x\na,1,1,u\na,2,2,v", {}, "column 'x' holds text that changes within a series"),
         ("id,ds,y,x\na,1,1,u\na,2,2,v", {"static": ("x",)}, "x.csv:3: x is 'v', and 'u' before; it is static"),
-        ("id,ds,y\na,1,1\na,1,2", {}, "x.csv:3: 1 stands twice in ds"),
-        ("id,2020-01,2020-01\na,1,2\nb,3,4", {}, "x.csv:2: 2020-01 stands twice in the header"),
+        ("id,ds,y\na,1,1\na,1,2", {}, "x.csv:3: 1 occurs twice in ds"),
+        ("id,2020-01,2020-01\na,1,2\nb,3,4", {}, "x.csv:2: 2020-01 occurs twice in the header"),
         ("V1,V2,V3\na,1,2\nb,1,many", {}, "x.csv:3: series 'b' is 'many'"),
-        ("V1,V2,V3\na,1,2\na,1,2", {"layout": "rows"}, "x.csv:3: series 'a' stands in line 2 already"),
+        ("V1,V2,V3\na,1,2\na,1,2", {"layout": "rows"}, "x.csv:3: series 'a' is already in line 2"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, columns: dict[str, object], message: str) -> None:
@@ -182,7 +182,7 @@ def test_what_is_wrong_is_named(text: str, columns: dict[str, object], message: 
 
 def test_a_file_of_windows_and_a_name_with_a_comma(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfyear,"y, in units"\r\n1,2\r\n2,3\r\n')
-    found = read_panel([str(tmp_path / "a.csv")], Columns(("y, in units",)))
+    found = read_panel([str(tmp_path / "a.csv")], SeriesColumns(("y, in units",)))
     assert found.series[0].values.tolist() == [[2], [3]]
 
 
@@ -217,27 +217,27 @@ def test_several_files_are_one_panel(tmp_path: Path) -> None:
     assert found.series[1].start - found.series[0].start == 2
     for names, message in {
         "ac": "has the columns z",
-        "ad": "they are no one panel",
-        "ae": "writes its dates otherwise",
+        "ad": "need the same layout",
+        "ae": "write dates in different formats",
         "af": "has a column of dates",
         "dg": "series 'a' stands in",
     }.items():
         with pytest.raises(TextError, match=message):
             read(*names)
-    both = continued(read("d"), read("g"))
+    both = join_panels(read("d"), read("g"))
     assert both.lengths.tolist() == [4]
     with pytest.raises(TextError, match="does not begin where"):
-        continued(read("g"), read("d"))
+        join_panels(read("g"), read("d"))
     with pytest.raises(TextError, match="does not have the series"):
-        continued(read("d"), read("h"))
-    assert continued(read("a"), read("i")).series[0].values[:, 0].tolist() == [
+        join_panels(read("d"), read("h"))
+    assert join_panels(read("a"), read("i")).series[0].values[:, 0].tolist() == [
         1,
         2,
         3,
         4,
     ]  # their names are only those of files
     with pytest.raises(TextError, match="has other columns"):
-        continued(read("a"), read("c"))
+        join_panels(read("a"), read("c"))
 
 
 def test_gaps_are_filled_with_what_was_known_before() -> None:
@@ -256,7 +256,7 @@ def test_m4_as_it_is_published() -> None:
     assert len(train) == len(test) == 359
     assert (train.lengths.min(), train.lengths.max()) == (80, 2597)
     assert train.series[0].values[:2, 0].tolist() == [1089.2, 1078.91]
-    assert (continued(train, test).lengths == train.lengths + 13).all()
+    assert (join_panels(train, test).lengths == train.lengths + 13).all()
 
 
 @pytest.mark.skipif(not (DATA / "ett").is_dir(), reason="../shared/data/ett is not here")

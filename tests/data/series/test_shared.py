@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recur.baselines.forecasts import RIDGE, Form, fit_autoregression, fit_shared, logarithms_serve
+from recur.baselines.forecasts import RIDGE, AutoregressionOptions, fit_autoregression, fit_shared, prefers_logarithms
 from recur.errors import OptionError
 
 
@@ -60,7 +60,7 @@ def test_many_short_series_tell_together_what_none_tells_alone() -> None:
     for y in series:
         unit = y.std()
         shared.append(np.abs(model(y, at, 4)[0] - y[32:]).mean() / unit)
-        alone = fit_autoregression(y[:32], 4, Form(8))
+        alone = fit_autoregression(y[:32], 4, AutoregressionOptions(8))
         own.append(np.abs(alone(y, at, 4)[0] - y[32:]).mean() / unit)
     assert np.mean(shared) < 0.85 * np.mean(own)
 
@@ -72,9 +72,9 @@ def test_logarithms_where_they_forecast_better() -> None:
     for rate in rng.uniform(-0.1, 0.1, size=9):
         growing.append(np.exp(rate * np.arange(80) + np.tile(rng.normal(size=4), 20) + 0.01 * rng.normal(size=80)))
     growing = [y[:, None] for y in growing]
-    assert logarithms_serve(growing, 4, [76] * 9)
-    assert not logarithms_serve([np.log(y) + 19 for y in growing], 4, [76] * 9)
-    assert not logarithms_serve([np.log(y) - 5 for y in growing], 4, [76] * 9)  # not all positive
+    assert prefers_logarithms(growing, 4, [76] * 9)
+    assert not prefers_logarithms([np.log(y) + 19 for y in growing], 4, [76] * 9)
+    assert not prefers_logarithms([np.log(y) - 5 for y in growing], 4, [76] * 9)  # not all positive
 
 
 def test_windows_that_stood_still_and_series_too_short() -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from utilsforecast import losses
 
-from recur.data.series import Split, Tally, blocks, deviations, histories, mase_scales, origins, owa, windows
+from recur.data.series import ForecastScores, Split, blocks, deviations, histories, mase_scales, origins, owa, windows
 from recur.errors import OptionError
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -25,7 +25,7 @@ def made(n: int = 3, k: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray,
 def test_scores_are_those_of_utilsforecast() -> None:
     train, target, forecast = made()
     n, k = target.shape
-    tally = Tally(QUANTILES, k)
+    tally = ForecastScores(QUANTILES, k)
     for one in range(n):
         past = train[one][:, None]
         scale, deviation = mase_scales(past, 4), deviations(past)
@@ -60,7 +60,7 @@ def test_blocks_of_origins_and_variables_give_what_one_piece_does() -> None:
     target, forecast = rng.normal(size=(9, 4, 2)), np.sort(rng.normal(size=(9, 4, 2, 3)), axis=-1)
     target[rng.random(target.shape) < 0.3] = np.nan
     scale, deviation = np.array([0.5, 2.0]), np.array([1.0, 3.0])
-    whole, parts = Tally(QUANTILES, 4), Tally(QUANTILES, 4)
+    whole, parts = ForecastScores(QUANTILES, 4), ForecastScores(QUANTILES, 4)
     whole.add("a", target, forecast, scale, deviation)
     for begin in (0, 4, 8):
         parts.add("a", target[begin : begin + 4], forecast[begin : begin + 4], scale, deviation)
@@ -78,7 +78,7 @@ def test_blocks_of_origins_and_variables_give_what_one_piece_does() -> None:
 
 
 def test_a_series_without_a_scale_is_left_out_of_mase_alone() -> None:
-    tally = Tally((0.5,), 1)
+    tally = ForecastScores((0.5,), 1)
     tally.add("flat", np.ones((1, 1, 1)), np.zeros((1, 1, 1)), mase_scales(np.ones((5, 1)), 1), np.ones(1))
     with pytest.raises(OptionError, match="nothing to measure by"):
         tally.scores()
@@ -86,7 +86,7 @@ def test_a_series_without_a_scale_is_left_out_of_mase_alone() -> None:
     assert tally.scores()["mase"] == 0.5
     assert tally.scores()["mae"] == 1.5
     with pytest.raises(OptionError, match="no forecast was measured"):
-        Tally((0.5,), 1).scores()
+        ForecastScores((0.5,), 1).scores()
 
 
 def test_owa_of_naive_2_is_1() -> None:

@@ -23,7 +23,7 @@ def refused(name: str, says: str, labelled: bool = True) -> None:
     [
         ({"x": np.zeros((2, 3, 4, 5)), "y": [0, 1]}, "has no array of sequences"),
         ({"x": np.zeros((2, 3)), "z": np.zeros((2, 3))}, "several arrays that could be sequences"),
-        ({"x": np.zeros(6), "y": [0, 1]}, r"steps behind each other need an array lengths \(N,\)"),
+        ({"x": np.zeros(6), "y": [0, 1]}, r"concatenated steps need an array `lengths` \(N,\)"),
         ({"x": np.zeros(6), "lengths": [2, 3]}, "2 lengths up to 3 with a sum of 5"),
         ({"x": np.zeros((2, 3, 1)), "lengths": [2, 4]}, "2 lengths up to 4 with a sum of 6"),
         ({"x": np.zeros((2, 3, 1)), "lengths": [2, 3, 1]}, "3 lengths, and x has 2 sequences"),
@@ -93,7 +93,7 @@ def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"1,2\n\xff\xfe")
     refused(str(tmp_path / "a.csv"), "cannot be read as a sequence of numbers: .*utf-8", labelled=False)
     (tmp_path / "a.wav").write_bytes(b"RIFF")
-    refused(str(tmp_path / "a.wav"), r"a file of one ends in \.csv or \.npy", labelled=False)
+    refused(str(tmp_path / "a.wav"), r"expected a file that ends in \.csv or \.npy", labelled=False)
     refused(str(tmp_path / "nowhere.npy"), "no file")
     refused(str(tmp_path / "nowhere.npz"), "no file")
     np.save(tmp_path / "b.npy", np.zeros((2, 3, 4)))

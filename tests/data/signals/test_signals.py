@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recur.data.signals import is_signals, label_of, labels_of, look_at, read_signal, read_signals
+from recur.data.signals import inspect_signals, is_signals, label_of, labels_of, read_signal, read_signals
 from recur.errors import TextError
 
 DRAW = np.random.default_rng(0)
@@ -48,7 +48,7 @@ def test_ragged_arrays_padded_or_behind_each_other(tmp_path: Path) -> None:
 def test_a_class_for_each_sequence(y: np.ndarray, tmp_path: Path) -> None:
     name = saved(tmp_path / "a.npz", x=padded(ROWS), lengths=LENGTHS, y=y)
     assert [label_of(signal) for signal in read_signals([name])] == ["3", "1", "0", "1"]
-    look = look_at(name)
+    look = inspect_signals(name)
     assert look is not None
     assert (look.labels, look.sure) == ("class", True)
 
@@ -65,7 +65,7 @@ def test_a_label_for_each_step(tmp_path: Path) -> None:
         name = saved(tmp_path / f"{k}.npz", **arrays)
         found = read_signals([name])
         assert [labels_of(signal) for signal in found] == expected
-        assert look_at(name)[:2] == ("steps", True)  # type: ignore[index]
+        assert inspect_signals(name)[:2] == ("steps", True)  # type: ignore[index]
         with pytest.raises(TextError, match=r"\[0\] has 3 labels, and a class is one: take --task tag"):
             label_of(found[0])
 
@@ -78,7 +78,7 @@ def test_label_sequences_of_lengths_of_their_own(tmp_path: Path) -> None:
     for k, y in enumerate((flat, rows)):
         name = saved(tmp_path / f"{k}.npz", x=padded(ROWS), lengths=LENGTHS, y=y, y_lengths=own)
         assert [labels_of(signal) for signal in read_signals([name])] == labels
-        assert look_at(name)[:2] == ("sequences", True)  # type: ignore[index]
+        assert inspect_signals(name)[:2] == ("sequences", True)  # type: ignore[index]
     name = saved(tmp_path / "text.npz", x=padded(ROWS), lengths=LENGTHS, y=["a b", "a", "", "b a a"])
     assert [labels_of(signal) for signal in read_signals([name])] == labels
 
@@ -113,7 +113,7 @@ def test_a_folder_for_each_class(suffix: str, tmp_path: Path) -> None:
     ]
     same([str(tmp_path)], [ROWS[k] for k in (0, 2, 1, 3)])
     assert is_signals(str(tmp_path))
-    assert look_at(str(tmp_path)) == ("class", True, "a folder of sequences of numbers for each class")
+    assert inspect_signals(str(tmp_path)) == ("class", True, "a folder of sequences of numbers for each class")
 
 
 @pytest.mark.parametrize(("name", "between"), [("labels.csv", ","), ("labels.tsv", "\t")])
@@ -124,10 +124,10 @@ def test_a_list_of_labels(name: str, between: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("\n".join(row.replace(" ", between) for row in rows))
     assert [signal.target for signal in read_signals([str(tmp_path)])] == ["a", "b", "a"]
     same([str(tmp_path)], [ROWS[k] for k in (2, 0, 1)])
-    assert look_at(str(tmp_path)) == ("class", True, f"3 sequences of numbers with labels in {name}")
+    assert inspect_signals(str(tmp_path)) == ("class", True, f"3 sequences of numbers with labels in {name}")
     (tmp_path / name).write_text(f"2.npy{between}a b c\n0{between}b\n")
     assert [labels_of(signal) for signal in read_signals([str(tmp_path)])] == [("a", "b", "c"), ("b",)]
-    assert look_at(str(tmp_path))[:2] == ("sequences", True)  # type: ignore[index]
+    assert inspect_signals(str(tmp_path))[:2] == ("sequences", True)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_column_of_tags(text: str, tmp_path: Path) -> None:
     values, tags = read_signal(tmp_path / "a.csv")
     assert values.tolist() == [[1, 2], [3, 4]]
     assert tags == ("A", "B")
-    assert look_at(str(tmp_path))[:2] == ("steps", True)  # type: ignore[index]
+    assert inspect_signals(str(tmp_path))[:2] == ("steps", True)  # type: ignore[index]
 
 
 def test_a_file_without_labels_is_for_prediction_alone(tmp_path: Path) -> None:
@@ -159,13 +159,13 @@ def test_a_file_without_labels_is_for_prediction_alone(tmp_path: Path) -> None:
     ],
 )
 def test_images_or_sequences(x: np.ndarray, sure: bool | None, tmp_path: Path) -> None:
-    look = look_at(saved(tmp_path / "a.npz", x=x, y=[0, 1, 0, 1]))
+    look = inspect_signals(saved(tmp_path / "a.npz", x=x, y=[0, 1, 0, 1]))
     assert (None if look is None else look.sure) == sure
     if x.ndim == 3:
         for k, row in enumerate(x):
             write(tmp_path / f"class{k % 2}" / f"{k}.npy", row)
         (tmp_path / "a.npz").unlink()
-        look = look_at(str(tmp_path))
+        look = inspect_signals(str(tmp_path))
         assert (None if look is None else look.sure) == sure
 
 
@@ -177,7 +177,7 @@ def test_what_is_no_sequences(tmp_path: Path) -> None:
     ):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
-        assert look_at(str((tmp_path / name).parent)) is None
-    assert look_at(str(tmp_path)) is None
-    assert look_at("nowhere") is None
-    assert look_at("x" * 5000) is None
+        assert inspect_signals(str((tmp_path / name).parent)) is None
+    assert inspect_signals(str(tmp_path)) is None
+    assert inspect_signals("nowhere") is None
+    assert inspect_signals("x" * 5000) is None

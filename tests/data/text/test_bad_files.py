@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recur.baselines.ngram import read_arpa
-from recur.data.series import Columns, parse_panel, read_panel
+from recur.data.series import SeriesColumns, parse_panel, read_panel
 from recur.data.text import (
     Characters,
     Corpus,
@@ -28,7 +28,7 @@ from recur.data.text import (
     recognise,
 )
 from recur.data.text.corpus import normalised
-from recur.data.text.labelled import arriving
+from recur.data.text.labelled import read_standard_input
 from recur.data.text.sources import _spooled
 from recur.data.text.trees import parse_tree
 from recur.errors import TextError
@@ -133,10 +133,10 @@ def test_a_table_of_very_many_columns(tmp_path: Path) -> None:
     lines = [",".join(f"c{k}" for k in range(n)), ",".join(["1"] * n), ",".join(["2"] * n)]
     assert parse_panel(lines, "wide.csv").series[0].values.shape == (2, n - 1)
     with pytest.raises(TextError) as error:
-        parse_panel(lines, "wide.csv", Columns(("d",)))
+        parse_panel(lines, "wide.csv", SeriesColumns(("d",)))
     assert len(str(error.value)) < 1000
     with pytest.raises(TextError, match="column 'a' stands there 2 times"):
-        parse_panel(["a,a", "1,2"], "a.csv", Columns(("a",)))
+        parse_panel(["a,a", "1,2"], "a.csv", SeriesColumns(("a",)))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_table_of_very_many_columns(tmp_path: Path) -> None:
         (["t,y", "1,1e101", "2,2"], "beyond 1e\\+100"),
         (["t,y", '1,"2', "3"], "a.csv:3 is not a CSV"),
         (["t,y", "1," + "2" * 200_000], "a.csv:2 is not a CSV: field larger"),
-        (["t,y", "1,2", "", "2,3"], "a.csv:3: an empty row in the middle"),
+        (["t,y", "1,2", "", "2,3"], "a.csv:3: empty row in the middle"),
     ],
 )
 def test_tables_that_are_none(lines: list[str], says: str) -> None:
@@ -183,11 +183,11 @@ def test_trees_up_to_the_limit_of_depth() -> None:
         ("\\data\\\nngram 1=1\nngram 2=1\n\\1-grams:\n-1\ta\n\\2-grams:\n-1\ta a a a\n\\end\\\n", "has 2 tokens"),
         (
             "recur: tokens are escaped\n\\data\\\nngram 1=1\n\\1-grams:\n-1\t\\ud800\n\\end\\\n",
-            "escaped as what is no character",
+            "has an escape that is not a character",
         ),
         (
             "recur: tokens are escaped\n\\data\\\nngram 1=1\n\\1-grams:\n-1\t\\U99999999\n\\end\\\n",
-            "escaped as what is no character",
+            "has an escape that is not a character",
         ),
     ],
 )
@@ -219,8 +219,8 @@ SOUND = {"tokenizer": {"kind": "char"}, "tokens": ["<unk>", "<pad>", "<bos>", "<
         ({"tokenizer": {"kind": "word", "lower": "yes"}}, "true or false"),
         ({"tokenizer": {"kind": "word", "upper": True}}, "unexpected keyword"),
         ({"tokenizer": {"kind": ["char"]}}, "unknown token"),
-        ({"tokenizer": {"kind": "subword", "model": "AAAA"}}, "model of sentencepiece is damaged"),
-        ({"tokenizer": {"kind": "subword", "model": ""}}, "model of sentencepiece is damaged"),
+        ({"tokenizer": {"kind": "subword", "model": "AAAA"}}, "sentencepiece model is damaged"),
+        ({"tokenizer": {"kind": "subword", "model": ""}}, "sentencepiece model is damaged"),
     ],
 )
 def test_vocabularies_that_are_none(changed: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -264,10 +264,10 @@ def test_standard_input_that_is_closed_or_has_no_end(monkeypatch: pytest.MonkeyP
     with open("/dev/zero") as zero:
         for stdin in (None, zero):
             monkeypatch.setattr("sys.stdin", stdin)
-            with pytest.raises(TextError, match="standard input is closed, or a device without an end"):
+            with pytest.raises(TextError, match="standard input is closed or endless"):
                 Corpus.of("-")
-            with pytest.raises(TextError, match="standard input is closed, or a device without an end"):
-                list(arriving())
+            with pytest.raises(TextError, match="standard input is closed or endless"):
+                list(read_standard_input())
 
 
 @pytest.mark.parametrize(
@@ -281,9 +281,9 @@ def test_standard_input_that_is_closed_or_has_no_end(monkeypatch: pytest.MonkeyP
 )
 def test_lines_of_standard_input_that_are_none(content: bytes, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-    monkeypatch.setattr("recur.data.text.labelled.LONGEST", 100 if b"aaa" in content else 1 << 20)
+    monkeypatch.setattr("recur.data.text.labelled.MAX_LINE_BYTES", 100 if b"aaa" in content else 1 << 20)
     with pytest.raises(TextError, match=says):
-        list(arriving())
+        list(read_standard_input())
 
 
 def test_a_pipe_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

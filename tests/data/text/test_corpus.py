@@ -170,7 +170,7 @@ def test_what_is_not_there_or_not_text(tmp_path: Path) -> None:
         Corpus.of()
     with pytest.raises(TextError, match="is empty"):
         Corpus.of(write(tmp_path / "empty.txt", "")).split()
-    with pytest.raises(TextError, match="a split takes shares"):
+    with pytest.raises(TextError, match="the parts of a split must sum"):
         Corpus.of("pydoc").split(0.9, 0.2)
     torn = tmp_path / "torn.gz"
     torn.write_bytes(gzip.compress(b"hello" * 1000)[:30])

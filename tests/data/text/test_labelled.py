@@ -71,7 +71,7 @@ def test_a_csv_with_quotes_and_more_columns(tmp_path: Path) -> None:
     ("rows", "complaint"),
     [
         (["label,text", "good"], r"file.csv:2: a row is label,text, got 'good'"),
-        (["label,text", 'good,"never closed'], "file.csv:2: no CSV"),
+        (["label,text", 'good,"never closed'], "file.csv:2 is not a CSV"),
         (["id,label,text", "1,good"], "file.csv:2: 2 columns, where the first line names 3"),
         (["label,text", "good, "], r"file.csv:2: its text is empty \(column text\)"),
         (["1,well said,good", "2,so so,bad"], "file.csv: 3 columns, and its first line does not name which"),

@@ -43,8 +43,8 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, cached: Path) -> None:
     """What is large begins here."""
-    monkeypatch.setattr(shards, "LARGE", 1)
-    monkeypatch.setattr(shards, "SHARD", SIZE)
+    monkeypatch.setattr(shards, "LARGE_TEXT_BYTES", 1)
+    monkeypatch.setattr(shards, "SHARD_BYTES", SIZE)
 
 
 def test_shards_are_the_text(folder: Path, monkeypatch: pytest.MonkeyPatch, cached: Path) -> None:
@@ -53,9 +53,9 @@ def test_shards_are_the_text(folder: Path, monkeypatch: pytest.MonkeyPatch, cach
     plain = Corpus.of(str(folder))
     parts = plain.split()
     wanted = {token: fit_vocab(parts[0], token) for token in ("char", "word")}
-    monkeypatch.setattr(shards, "LARGE", 1)
-    monkeypatch.setattr(shards, "SHARD", SIZE)
-    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(shards, "LARGE_TEXT_BYTES", 1)
+    monkeypatch.setattr(shards, "SHARD_BYTES", SIZE)
+    monkeypatch.setattr(workers, "available_cores", lambda: 2)
     large = Corpus.of(str(folder))
     assert len(large.sources) > 5
     assert large.notes.shards == len(large.sources)
@@ -85,11 +85,11 @@ def test_shards_are_the_text(folder: Path, monkeypatch: pytest.MonkeyPatch, cach
 def test_training_on_shards_comes_to_the_same(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: Path
 ) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: 1)
+    monkeypatch.setattr(workers, "available_cores", lambda: 1)
     fields = {"texts": [str(folder)], "hidden": 4, "steps": 6, "threads": 1, "token": "word", "device": "cpu"}
     for name, large in (("memory", 1 << 30), ("disk", 1)):
-        monkeypatch.setattr(shards, "LARGE", large)
-        monkeypatch.setattr(shards, "SHARD", SIZE)
+        monkeypatch.setattr(shards, "LARGE_TEXT_BYTES", large)
+        monkeypatch.setattr(shards, "SHARD_BYTES", SIZE)
         said: list[str] = []
         train(
             make_options("language", fields), tmp_path / name, lambda e, to=said: to.append(e.content.get("text", ""))
@@ -103,11 +103,11 @@ def test_training_on_shards_comes_to_the_same(
 @pytest.mark.usefixtures("small")
 def test_what_is_kept_is_checked(folder: Path, cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids that are damaged, and what is known of shards, are made anew; nothing is read again that is whole."""
-    monkeypatch.setattr(workers, "cores", lambda: 1)
+    monkeypatch.setattr(workers, "available_cores", lambda: 1)
     corpus = Corpus.of(str(folder))
     vocab = fit_vocab(corpus)
     ids = np.asarray(encoded(corpus, vocab)).copy()
-    monkeypatch.setattr(shards, "look", None)
+    monkeypatch.setattr(shards, "scan_shard", None)
     assert Corpus.of(str(folder)).known == corpus.known
     monkeypatch.undo()
     monkeypatch.setenv("RECUR_CACHE", str(cached))
@@ -117,8 +117,8 @@ def test_what_is_kept_is_checked(folder: Path, cached: Path, monkeypatch: pytest
     for name in ("*.shards.json", "*.vocab.json"):
         (kept,) = cached.glob(name)
         kept.write_text("[[1, 2]]")
-    monkeypatch.setattr(shards, "LARGE", 1)
-    monkeypatch.setattr(shards, "SHARD", SIZE)
+    monkeypatch.setattr(shards, "LARGE_TEXT_BYTES", 1)
+    monkeypatch.setattr(shards, "SHARD_BYTES", SIZE)
     again = Corpus.of(str(folder))
     assert again.known == corpus.known
     assert fit_vocab(again) == vocab
@@ -126,7 +126,7 @@ def test_what_is_kept_is_checked(folder: Path, cached: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("small")
 def test_what_is_wrong_with_a_shard_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(workers, "available_cores", lambda: 2)
     line = b"a line of words\n" * 2000
     (tmp_path / "book.txt").write_bytes(line * 4 + b"\xff\n" + line)
     with pytest.raises(TextError, match=f"book.txt is not UTF-8 at byte {4 * len(line)} "):
@@ -150,14 +150,14 @@ def test_a_range_of_a_file(tmp_path: Path) -> None:
 
 
 def test_counts_of_many_shards_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "DISTINCT", 3)
-    found = shards.merged(iter([Counter("aab"), Counter("acd"), Counter("bb")]))
+    monkeypatch.setattr(shards, "MAX_DISTINCT_TOKENS", 3)
+    found = shards.merge_counts(iter([Counter("aab"), Counter("acd"), Counter("bb")]))
     assert found == Counter(a=3, b=2), "those seen once are forgotten when there are more than three"
 
 
 def test_a_worker_that_dies_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TextError, match="a process that read a part of the text was ended"):
-        list(workers.each(exit, [1, 2], 2))
+    with pytest.raises(TextError, match="a worker process that read a part of the text was killed"):
+        list(workers.map_in_processes(exit, [1, 2], 2))
 
 
 def test_counting_beyond_memory_is_refused_and_training_goes_on(
@@ -178,7 +178,7 @@ def test_counting_beyond_memory_is_refused_and_training_goes_on(
 
 def test_what_processes_found_is_held_by_nobody_else() -> None:
     seen: list[weakref.ref[Counter[str]]] = []
-    for number, found in enumerate(workers.each(Counter, [["a", "b", str(n)] for n in range(12)], 2)):
+    for number, found in enumerate(workers.map_in_processes(Counter, [["a", "b", str(n)] for n in range(12)], 2)):
         assert found == Counter(["a", "b", str(number)]), "in the order of the jobs"
         seen.append(weakref.ref(found))
         assert sum(one() is not None for one in seen) <= 2, "the last one and this one"

@@ -286,7 +286,7 @@ def test_several_processes_share_a_cache(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("some text")
     with pytest.raises(
-        TextError, match="a.txt cannot be encoded: Not a directory: .*; RECUR_CACHE names another folder"
+        TextError, match="a.txt cannot be encoded: Not a directory: .*; set RECUR_CACHE to another folder"
     ):
         encoded(Corpus.of(str(tmp_path / "a.txt")), vocab_of("some text", Characters()), tmp_path / "a.txt" / "cache")
 

@@ -13,7 +13,7 @@ import recur.ops.cpu.grid as grid
 from recur.compiler import program_text
 from recur.errors import BackendError
 from recur.nn import Grid
-from recur.nn.compose import TreeLSTM, cell_of
+from recur.nn.composition import TreeLSTM, composition_cell
 from tests.support import ISAS, close, core, needs_core
 
 pytestmark = needs_core
@@ -77,7 +77,7 @@ def test_a_backward_pass_on_other_threads_and_instructions_reads_the_same_tape()
 
 
 def test_the_operators_keep_their_promises() -> None:
-    text = program_text.text_of(cell_of(TreeLSTM), False)
+    text = program_text.text_of(composition_cell(TreeLSTM), False)
     x = torch.randn(2, 3, 4, 2, dtype=torch.float64, requires_grad=True)
     M = torch.randn(2, 15, 9, dtype=torch.float64, requires_grad=True)
     for train in (True, False):
@@ -91,7 +91,7 @@ def test_the_operators_keep_their_promises() -> None:
 
 
 def test_the_operator_has_one_derivative_and_says_so() -> None:
-    text = program_text.text_of(cell_of(TreeLSTM), False)
+    text = program_text.text_of(composition_cell(TreeLSTM), False)
     x = torch.randn(1, 2, 2, 1, dtype=torch.float64, requires_grad=True)
     h, _ = torch.ops.recur.grid(x, torch.randn(1, 15, 8, dtype=torch.float64), [0], text, True)
     (first,) = torch.autograd.grad(h.square().sum(), x, create_graph=True)

@@ -1,7 +1,7 @@
-"""Models that count: n-grams of any order, three ways of smoothing, ARPA files, and the statistics of a text."""
+"""n-gram language models: counting, three smoothing methods, ARPA files, and text statistics."""
 
 from recur.baselines.ngram.arpa import read_arpa, write_arpa
-from recur.baselines.ngram.estimate import SMOOTHINGS, fit
+from recur.baselines.ngram.estimation import SMOOTHINGS, fit
 from recur.baselines.ngram.model import Evaluation, NGram
 
 __all__ = ["SMOOTHINGS", "Evaluation", "NGram", "fit", "read_arpa", "write_arpa"]

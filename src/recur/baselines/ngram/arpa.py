@@ -1,4 +1,5 @@
-"""Tokens as ARPA files write them: <s> and </s> for <bos> and <eos>, white space as Python would escape it."""
+"""Reading and writing of ARPA files: <s> and </s> stand for <bos> and <eos>, and white space is escaped as in
+Python."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from recur.baselines.ngram.model import Level, NGram
+from recur.baselines.ngram.model import NGram, ProbabilityLevel
 from recur.data.text.stream import Floats, Ids
 from recur.data.text.tokenizers import BOS, SPECIALS, Tokenizer, Words, make_tokenizer
 from recur.data.text.vocabulary import Vocab
@@ -23,7 +24,7 @@ _FROM_ARPA = {arpa: ours for ours, arpa in TO_ARPA.items()}
 
 
 def special(token: str) -> str | None:
-    """Our name of a token that every implementation has; some write it in capitals."""
+    """Return the name in recur of a special token; some files write it in capitals."""
     lowered = token.lower()
     return _FROM_ARPA.get(lowered) or (lowered if lowered in SPECIALS else None)
 
@@ -55,13 +56,13 @@ ESCAPED = "recur: tokens are escaped"
 BACKWARD = "recur: texts are read from the end"
 TOKENS = "recur: tokens are of the kind "
 NEVER = -99.0
-"""What stands for log10 0, by custom."""
+"""Conventional value of log10 0."""
 LONGEST, ORDERS = 1 << 20, 100
-"""Characters of a line, and tokens of an n-gram, at most."""
+"""Largest number of characters of a line, and largest order."""
 
 
 def write_arpa(model: NGram, path: Path | str) -> None:
-    """A model as a file that every implementation reads.
+    """Write a model as an ARPA file, which other n-gram toolkits read.
 
     >>> from pathlib import Path
     >>> from recur.baselines import ngram
@@ -88,7 +89,7 @@ def write_arpa(model: NGram, path: Path | str) -> None:
 
 
 def _kind(tokenizer: Tokenizer) -> list[str]:
-    """What a file says of its tokens: nothing of words, which all such files have; subwords need their model, too."""
+    """Return the comment on the tokenizer of a file: none for words, the model for subwords."""
     if tokenizer == Words() or tokenizer.kind == "subword":
         return []
     return [TOKENS + " ".join([tokenizer.kind, *(name for name, on in tokenizer.options().items() if on)])]
@@ -103,7 +104,7 @@ def _tokenizer(notes: list[str], name: str) -> Tokenizer:
 
 
 def _rows(model: NGram, k: int) -> Ids:
-    """Which n-grams are written: of single tokens, those that can come next, and <bos>, which is a context."""
+    """Return the indices of the n-grams to write: for unigrams, predictable tokens and <bos>."""
     if k:
         return np.arange(len(model.levels[k].keys))
     can = np.isfinite(model.levels[0].logp)
@@ -135,7 +136,7 @@ def _log10(natural: Floats) -> Floats:
 
 
 def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
-    """A model from any implementation's file. Tokens are what the file says, else words; another may be named.
+    """Read an ARPA file of any toolkit. The tokenizer is that of the file, else words, unless given.
 
     >>> text = recur.data.text.Corpus.of("book.txt")
     >>> model = recur.baselines.ngram.fit(text, recur.data.text.fit_vocab(text, "word"), order=2)
@@ -170,28 +171,28 @@ def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer | None) -> NGra
         raise TextError(f"{name} is cut off: it does not end in \\end\\")
 
     vocab, ids = _vocab(tables[0].grams, ESCAPED in notes, name, tokenizer or _tokenizer(notes, name))
-    levels: list[Level] = []
+    levels: list[ProbabilityLevel] = []
     for table in tables:
         levels.append(_level(_tokens(table, ids, name), table, levels, len(vocab), name))
     return NGram(vocab, levels, "arpa", backward=BACKWARD in notes)
 
 
 def _vocab(written: list[str], escaped: bool, name: str, tokenizer: Tokenizer) -> tuple[Vocab, dict[str, int]]:
-    """The vocabulary of \\1-grams:, and the id of each token as the file writes it."""
+    """Return the vocabulary of the unigram section, and the id of each token as written."""
     try:
         singles = [special(token) or (unescape(token) if escaped else token) for token in written]
         "".join(singles).encode()
     except UnicodeError:
-        raise TextError(f"{name}: a token of \\1-grams: is escaped as what is no character") from None
+        raise TextError(f"{name}: a token of \\1-grams: has an escape that is not a character") from None
     if len(set(singles)) != len(singles):
-        raise TextError(f"{name}: a token stands twice in \\1-grams:")
+        raise TextError(f"{name}: a token is repeated in \\1-grams:")
     others = [token for token in singles if token not in SPECIALS]
     vocab = Vocab((*SPECIALS, *others), (1,) * (len(others) + 4), tokenizer)
     return vocab, {token: vocab.ids[single] for token, single in zip(written, singles, strict=True)}
 
 
 def _tokens(table: _Table, ids: dict[str, int], name: str) -> Ids:
-    """(n, k)"""
+    """Return token ids (n, k)."""
     k = table.order
     grams = [gram.split(" ") for gram in table.grams]
     if any(len(gram) != k for gram in grams):
@@ -199,11 +200,11 @@ def _tokens(table: _Table, ids: dict[str, int], name: str) -> Ids:
     try:
         return np.array([[ids[t] for t in gram] for gram in grams], np.int64).reshape(-1, k)
     except KeyError as error:
-        raise TextError(f"{name}: {shown(error.args[0])} stands in \\{k}-grams but not in \\1-grams") from None
+        raise TextError(f"{name}: {shown(error.args[0])} is in \\{k}-grams but not in \\1-grams") from None
 
 
 def _header(lines: Iterator[str], name: str) -> tuple[list[int], list[str]]:
-    """How many n-grams of each order follow, and what stands before them."""
+    """Return the number of n-grams of each order, and the comments before them."""
     before: list[str] = []
     while (line := next(lines, None)) != "\\data\\":
         if line is None:
@@ -226,7 +227,7 @@ def _header(lines: Iterator[str], name: str) -> tuple[list[int], list[str]]:
 
 
 class _Table(NamedTuple):
-    """The rows of one section."""
+    """Rows of one section."""
 
     order: int
     logp: Floats
@@ -265,18 +266,18 @@ def _natural(decimal: list[float]) -> Floats:
 
 
 def _spaced(line: str, k: int) -> list[str]:
-    """Some files separate all fields by spaces."""
+    """Split a line in which all fields are separated by spaces."""
     fields = line.split()
     return [fields[0], " ".join(fields[1 : k + 1]), *fields[k + 1 :]]
 
 
-def _level(tokens: Ids, table: _Table, below: list[Level], K: int, name: str) -> Level:
+def _level(tokens: Ids, table: _Table, below: list[ProbabilityLevel], K: int, name: str) -> ProbabilityLevel:
     k = table.order
     if k == 1:
         all_logp, all_backoff = np.full(K, -np.inf), np.zeros(K)
         all_logp[tokens[:, 0]], all_backoff[tokens[:, 0]] = table.logp, table.backoff
         all_logp[BOS] = -np.inf  # never predicted: it begins what is
-        return Level(np.arange(K), all_logp, all_backoff)
+        return ProbabilityLevel(np.arange(K), all_logp, all_backoff)
     place = tokens[:, 0]
     for at in range(1, k):
         keys = place * K + tokens[:, at]
@@ -288,5 +289,5 @@ def _level(tokens: Ids, table: _Table, below: list[Level], K: int, name: str) ->
             raise TextError(f"{name}: a context of \\{k}-grams: is missing from \\{at + 1}-grams:")
     order = np.argsort(keys, kind="stable")
     if len(keys) and (np.diff(keys[order]) == 0).any():
-        raise TextError(f"{name}: an n-gram stands twice in \\{k}-grams:")
-    return Level(keys[order], table.logp[order], table.backoff[order])
+        raise TextError(f"{name}: an n-gram is repeated in \\{k}-grams:")
+    return ProbabilityLevel(keys[order], table.logp[order], table.backoff[order])

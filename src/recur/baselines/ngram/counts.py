@@ -1,11 +1,11 @@
-"""Counting n-grams with sorted arrays.
+"""n-gram counts in sorted arrays.
 
-Level k holds every k-gram that was seen, once. A k-gram is written as a number: the place of its first k − 1 tokens in
-level k − 1, times K, plus its last token. So level k is one sorted array of keys; the k-grams of one context stand next
-to each other, the last tokens in order; and looking n-grams up is a binary search, for a whole text at once.
+Level k holds every observed k-gram once, encoded as an integer: the index of its first k − 1 tokens in level k − 1,
+times K, plus its last token. So a level is one sorted array of keys, the k-grams of a context are adjacent, and lookup
+is a binary search for a whole text at once.
 
-Where lines are sequences of their own, a sequence is <bos> w₁ … w_m <eos>, and no n-gram reaches across its start. Read
-from the end it is <bos> w_m … w₁ <eos>.
+If lines are separate sequences, a sequence is <bos> w₁ … w_m <eos>, and no n-gram crosses its start. Read backwards it
+is <bos> w_m … w₁ <eos>.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from recur.utils.files import memory
 
 
 def bytes_needed(tokens: int, order: int) -> int:
-    """To count so many tokens, at most: nine arrays of them while a level is sorted, and all levels, none longer than
-    the text."""
+    """Return an upper bound of the memory for counting: nine arrays while sorting a level, plus all levels."""
     return tokens * (72 + 25 * order)
 
 
 def check_memory(tokens: int, order: int) -> None:
-    """Refuse what half of this memory does not hold, with the way out."""
+    """Raise TooLargeError if counting needs more than half of the memory; the message names an alternative."""
     needed, there = bytes_needed(tokens, order), memory()
     if needed > there / 2:
         raise TooLargeError(
@@ -40,18 +39,18 @@ def check_memory(tokens: int, order: int) -> None:
 
 @dataclass(frozen=True)
 class Sequences:
-    """Ids laid end to end, each sequence behind a <bos> where lines are sequences."""
+    """Concatenated ids; if lines are sequences, each starts with <bos>."""
 
     ids: Ids
     """(N,), int64."""
     depth: Ids
-    """(N,): how many tokens of its own sequence stand before a token; <bos> has none."""
+    """(N,): number of tokens of the same sequence before a token; 0 for <bos>."""
     has_bos: bool
     """Whether each sequence begins with <bos>."""
 
     @staticmethod
     def of(ids: Ids, by_line: bool, backward: bool = False) -> Sequences:
-        """Of a text's ids; `backward` reads it from the end, each line with its end behind what was its first token."""
+        """Return the sequences of a text; `backward` reads it from the end, each line with <eos> last."""
         ids = np.asarray(ids, np.int64)
         if not by_line:
             return Sequences(ids[::-1] if backward else ids, np.arange(len(ids)), has_bos=False)
@@ -67,27 +66,27 @@ class Sequences:
         return Sequences(ids, depth, has_bos=True)
 
     def inside(self, k: int) -> Mask:
-        """(N,): the k-gram that ends here lies within its sequence, <bos> not being part of it."""
+        """Return a mask (N,): whether the k-gram ending here is inside its sequence, not counting <bos>."""
         return self.depth >= k - 1 + self.has_bos
 
     @property
     def predicted(self) -> Mask:
-        """(N,): every token but <bos>, which is never predicted."""
+        """Mask (N,) of all tokens but <bos>, which is never predicted."""
         predicted: Mask = self.ids != BOS
         return predicted
 
 
 @dataclass(frozen=True)
-class Level:
+class CountLevel:
     """All k-grams of one k."""
 
     keys: Ids
-    """(n,), sorted: place of the context in the level below · K + last token."""
+    """(n,), sorted: index of the context in the level below · K + last token."""
     counts: Ids
     suffix: Ids
-    """(n,): the place of the last k − 1 tokens in the level below."""
+    """(n,): index of the last k − 1 tokens in the level below."""
     from_start: Mask
-    """(n,): it begins with <bos>, so nothing can stand before it."""
+    """(n,): whether it begins with <bos>, so that nothing can come before it."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -95,13 +94,13 @@ class Level:
 
 @dataclass(frozen=True)
 class Counts:
-    """Levels 1 … n of a text, over a vocabulary of K tokens."""
+    """Levels 1 … n of a text over a vocabulary of K tokens."""
 
     order: int
     K: int
     predictable: Mask
-    """(K,): what can come next at all."""
-    levels: list[Level] = field(repr=False)
+    """(K,): tokens that can be predicted."""
+    levels: list[CountLevel] = field(repr=False)
 
     @staticmethod
     def of(sequences: Sequences, order: int, K: int, predictable: Mask) -> Counts:
@@ -111,27 +110,29 @@ class Counts:
         if not len(ids):
             raise TextError("there is no token to count")
         one = np.arange(K)
-        levels = [Level(one, np.bincount(ids, minlength=K), np.zeros(K, np.int64), one == BOS)]
+        levels = [CountLevel(one, np.bincount(ids, minlength=K), np.zeros(K, np.int64), one == BOS)]
         place = ids  # of the k-gram that ends at each token, in level k
         for k in range(2, order + 1):
             ends = np.nonzero(depth >= k - 1)[0]
             keys, at, counts = _unique(place[ends - 1] * K + ids[ends])
             suffix = np.empty(len(keys), np.int64)
             suffix[at] = place[ends]
-            levels.append(Level(keys, counts, suffix, levels[-1].from_start[keys // K]))
+            levels.append(CountLevel(keys, counts, suffix, levels[-1].from_start[keys // K]))
             place = np.full(len(ids), -1)
             place[ends] = at
         return Counts(order, K, predictable, levels)
 
     @property
     def m(self) -> int:
-        """How many different tokens can come next."""
+        """Number of tokens that can be predicted."""
         return int(self.predictable.sum())
 
 
-def places(keys: Sequence[Ids], K: int, sequences: Sequences) -> Iterator[tuple[Ids, Ids]]:
-    """For k = 1, 2, …: where the context before each token stands in level k − 1, and the k-gram that ends there in
-    level k; −1 for what is not there. `keys` are those of the levels."""
+def ngram_indices(keys: Sequence[Ids], K: int, sequences: Sequences) -> Iterator[tuple[Ids, Ids]]:
+    """Yield, for k = 1, 2, …, the index of the context of each token in level k − 1 and of its k-gram in level k.
+
+    The index is −1 for n-grams that were not observed. `keys` are the keys of the levels.
+    """
     ids, depth = sequences.ids, sequences.depth
     place = ids
     yield np.full(len(ids), -1), place
@@ -140,12 +141,12 @@ def places(keys: Sequence[Ids], K: int, sequences: Sequences) -> Iterator[tuple[
         before[depth < k - 1] = -1
         known = before >= 0
         place = np.full(len(ids), -1)
-        place[known] = find(level, before[known] * K + ids[known])
+        place[known] = find_keys(level, before[known] * K + ids[known])
         yield before, place
 
 
-def find(keys: Ids, queries: Ids) -> Ids:
-    """The place of each query among sorted keys, or −1."""
+def find_keys(keys: Ids, queries: Ids) -> Ids:
+    """Return the index of each query among sorted keys, or −1."""
     if not len(keys):
         return np.full(len(queries), -1)
     at = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
@@ -153,7 +154,7 @@ def find(keys: Ids, queries: Ids) -> Ids:
 
 
 def _unique(keys: Ids) -> tuple[Ids, Ids, Ids]:
-    """np.unique with inverse and counts, from one sort."""
+    """Compute np.unique with inverse and counts from one sort."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     first = np.append(np.ones(min(len(keys), 1), bool), ordered[1:] != ordered[:-1])

@@ -1,9 +1,9 @@
-"""A model of n-grams that backs off: what every way of smoothing here comes down to, and what an ARPA file holds.
+"""Back-off n-gram model: the common form of all smoothing methods, and of ARPA files.
 
-    log P(w | context)  =  log p of the n-gram, if it was seen
+    log P(w | context)  =  log p of the n-gram, if observed
                         =  log b(context) + log P(w | context without its first token), if not
 
-Interpolated estimates have this form too: p already holds the lower orders' share, and b is the weight left for them.
+Interpolated estimates have this form too: p includes the lower orders, and b is the weight left for them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recur.baselines.ngram.counts import Sequences, find, places
+from recur.baselines.ngram.counts import Sequences, find_keys, ngram_indices
 from recur.data.text.corpus import Corpus, normalised
 from recur.data.text.stream import Floats, Ids
 from recur.data.text.tokenizers import BOS, UNK, without_leading_marks
@@ -22,8 +22,8 @@ from recur.data.text.vocabulary import Vocab
 from recur.errors import OptionError, TextError
 
 
-class Level(NamedTuple):
-    """k-grams, sorted by key, with their probabilities and, as contexts, their back-off weights; natural logarithms."""
+class ProbabilityLevel(NamedTuple):
+    """k-grams sorted by key, with log-probabilities and log back-off weights; natural logarithms."""
 
     keys: Ids
     logp: Floats
@@ -31,7 +31,7 @@ class Level(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """How well a text was predicted.
+    """Evaluation of a model on a text.
 
     >>> text = recur.data.text.Corpus.of("book.txt")
     >>> model = recur.baselines.ngram.fit(text, recur.data.text.fit_vocab(text, "word"), order=2)
@@ -41,10 +41,10 @@ class Evaluation(NamedTuple):
     """
 
     perplexity: float
-    """exp of the mean negative log-probability; infinite if a token was impossible, which `impossible` then names."""
+    """exp of the mean negative log-probability; infinite if a token was impossible, see `impossible`."""
     tokens: int
     oov: int
-    """Tokens of the text that the vocabulary does not have; each was predicted as <unk>."""
+    """Tokens of the text that are not in the vocabulary; each is predicted as <unk>."""
     bits_per_token: float
     bits_per_character: float
     impossible: str | None
@@ -52,7 +52,7 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class NGram:
-    """An n-gram model over a vocabulary.
+    """n-gram model over a vocabulary.
 
     >>> text = recur.data.text.Corpus.of("book.txt")
     >>> model = recur.baselines.ngram.fit(text, recur.data.text.fit_vocab(text, "char"), order=3)
@@ -61,11 +61,11 @@ class NGram:
     """
 
     vocab: Vocab
-    levels: list[Level] = field(repr=False)
+    levels: list[ProbabilityLevel] = field(repr=False)
     smoothing: str = "unknown"
     notes: tuple[str, ...] = ()
     backward: bool = False
-    """Whether texts are read from the end: P(w | what follows it)."""
+    """Whether texts are read from the end: P(w | following tokens)."""
 
     @property
     def order(self) -> int:
@@ -77,16 +77,17 @@ class NGram:
     # Scoring --------------------------------------------------------------------------------------------
 
     def sequences(self, ids: Ids) -> Sequences:
-        """A text as the model reads it."""
+        """Return a text as the model reads it."""
         return Sequences.of(ids, self.vocab.tokenizer.lines, self.backward)
 
     def logprobs(self, ids: Ids) -> Floats:
-        """log P of every token given those read before it in its sequence, in the order of reading; one more if a last
-        line end is missing."""
+        """Return log P of every token given the tokens before it, in reading order; one more if the last line has no
+        end.
+        """
         return self._score(self.sequences(ids))
 
     def _score(self, sequences: Sequences) -> Floats:
-        walk = places([level.keys for level in self.levels], len(self.vocab), sequences)
+        walk = ngram_indices([level.keys for level in self.levels], len(self.vocab), sequences)
         logp = self.levels[0].logp[next(walk)[1]]
         for (before, place), level, below in zip(walk, self.levels[1:], self.levels, strict=False):
             known = before >= 0
@@ -96,11 +97,11 @@ class NGram:
         return logp[sequences.predicted]
 
     def logprob(self, text: str) -> float:
-        """log P of a whole text, in nats; where lines are sequences, with the end of its last line."""
+        """Return log P of a whole text in nats; if lines are sequences, including the end of the last line."""
         return sum(logp for _, logp in self.token_logprobs(text))
 
     def token_logprobs(self, text: str) -> list[tuple[str, float]]:
-        """The tokens of a text in the order of reading, each with log P given those before it."""
+        """Return the tokens of a text in reading order, each with its log P."""
         ids = self.vocab.encode(normalised(text))
         if not len(ids):
             raise TextError("there is no token to measure")
@@ -136,8 +137,7 @@ class NGram:
     # The whole distribution -----------------------------------------------------------------------------
 
     def distribution(self, context: Iterable[int]) -> Floats:
-        """P(w | context) for every w, (K,); the context is as many ids as there are, of the same sequence, in the
-        order of reading."""
+        """Return P(w | context) for every w, shape (K,); the context is ids of one sequence in reading order."""
         K = len(self.vocab)
         context = list(context)[-(self.order - 1) :] if self.order > 1 else []
         p: Floats = np.exp(self.levels[0].logp)
@@ -155,14 +155,16 @@ class NGram:
     def _place(self, gram: list[int]) -> int:
         place = gram[0]
         for k, token in enumerate(gram[1:], start=1):
-            place = int(find(self.levels[k].keys, np.array([place * len(self.vocab) + token]))[0])
+            place = int(find_keys(self.levels[k].keys, np.array([place * len(self.vocab) + token]))[0])
             if place < 0:
                 break
         return place
 
     def sample(self, length: int, seed: int = 0, prompt: str = "", temperature: float = 1.0) -> str:
-        """Tokens drawn one after the other; where lines are sequences, a new one starts behind each end. A model that
-        reads from the end writes what comes before the prompt."""
+        """Draw a text token by token. If lines are sequences, a new one starts after each end.
+
+        A backward model writes the text before the prompt.
+        """
         if length < 0:
             raise OptionError(f"length must not be negative, got {length}")
         if not 0 < temperature < float("inf"):
@@ -170,7 +172,9 @@ class NGram:
         if seed < 0:
             raise OptionError(f"seed must not be negative, got {seed}")
         if unknown := self.vocab.unknown_tokens(prompt):
-            raise TextError(f"the prompt has what the model never saw: {', '.join(map(repr, list(unknown)[:5]))}")
+            raise TextError(
+                f"the prompt has tokens that are not in the vocabulary: {', '.join(map(repr, list(unknown)[:5]))}"
+            )
         draw = np.random.default_rng(seed)
         turn = slice(None, None, -1) if self.backward else slice(None)
         written = [int(k) for k in self.vocab.encode(prompt)][turn] if prompt else []
@@ -183,7 +187,7 @@ class NGram:
         return without_leading_marks(text) if self.backward else text
 
     def _opening(self, draw: np.random.Generator) -> list[int]:
-        """Where a sample without a prompt starts: at a line's start, else somewhere in the text that was counted."""
+        """Return the context of a sample without a prompt: the start of a line, else a random position of the text."""
         if self.vocab.tokenizer.lines or self.order == 1:
             return self._open_line([])
         k = self.order - 2
@@ -196,7 +200,7 @@ class NGram:
         return [place, *gram[::-1]]
 
     def _open_line(self, written: list[int]) -> list[int]:
-        """The context that ids leave: where lines are sequences, what stands behind the last line's end."""
+        """Return the context that ids leave: if lines are sequences, the tokens after the last line end."""
         end = self.vocab.line_end
         if end is None:
             return list(written)

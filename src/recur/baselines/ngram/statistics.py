@@ -1,4 +1,4 @@
-"""Stop words: the words that a text in English or Chinese has most of, whatever it is about."""
+"""Text statistics: frequencies, stop words, Zipf fits, vocabulary coverage and n-gram novelty."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recur.baselines.ngram.counts import Counts, Sequences, places
+from recur.baselines.ngram.counts import Counts, Sequences, ngram_indices
 from recur.data.text.corpus import Corpus
 from recur.data.text.stream import Ids, Mask
 from recur.data.text.tokenizers import SPECIALS, UNK
@@ -36,9 +36,9 @@ COVERAGE = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 class Zipf(NamedTuple):
-    """log n_i = c − α log i, fitted by least squares at ranks spread evenly in their logarithm.
+    """Fit log n_i = c − α log i by least squares at ranks spaced evenly in their logarithm.
 
-    The first ranks are left out, as are those seen once only: there the law is known not to hold.
+    The first ranks and the types seen once are left out, because the law does not hold there.
     """
 
     order: int
@@ -48,7 +48,7 @@ class Zipf(NamedTuple):
     types: int
     tokens: int
     once: int
-    """How many of the types were seen once."""
+    """Number of types seen once."""
     counts: Ids
     """All counts, highest first."""
 
@@ -62,9 +62,9 @@ class Statistics:
     stop_share: float
     zipf: list[Zipf]
     coverage: dict[float, int]
-    """How many of the most frequent types make up a share of all tokens."""
+    """Number of the most frequent types that cover a fraction of all tokens."""
     novel: dict[int, float]
-    """For each n, the share of n-grams in the held-out part that the training part never had."""
+    """For each n, the fraction of n-grams of the held-out set that are not in the training set."""
 
 
 def describe(
@@ -75,9 +75,10 @@ def describe(
     stop_words: bool = True,
     across_lines: bool = False,
 ) -> Statistics:
-    """Statistics of a text, and how a held-out part compares.
+    """Return statistics of a text, compared with a held-out set.
 
-    `stop_words=False` leaves them out of the top list; with `across_lines` the n-grams of words do not end with a line.
+    stop_words     False leaves stop words out of the top list
+    across_lines   count n-grams of words across line ends
     """
     words = _words(vocab)
     by_line = vocab.tokenizer.lines and not across_lines
@@ -105,7 +106,7 @@ def describe(
 
 
 def _words(vocab: Vocab) -> Mask:
-    """(K,): words, that is tokens with a letter or a digit in them; of characters, all."""
+    """Return a mask (K,) of words: tokens with a letter or a digit; all tokens, if they are characters."""
     if vocab.tokenizer.kind == "char":
         return np.ones(len(vocab), bool)
     return np.array([t not in SPECIALS[1:] and any(c.isalnum() for c in t) for t in vocab.tokens])
@@ -116,7 +117,7 @@ def _sequences(corpus: Corpus, vocab: Vocab, by_line: bool) -> Sequences:
 
 
 def _only(sequences: Sequences, words: Mask) -> Sequences:
-    """The sequences without punctuation and line ends, <bos> kept to hold them apart."""
+    """Return the sequences without punctuation and line ends; <bos> keeps them apart."""
     if words.all():
         return sequences
     if not sequences.has_bos:  # one sequence
@@ -129,7 +130,7 @@ def _only(sequences: Sequences, words: Mask) -> Sequences:
 
 
 def _inside(counts: Counts, k: int, singles: Ids) -> Ids:
-    """Counts of the k-grams that lie within a sequence, highest first."""
+    """Return the counts of k-grams inside a sequence, highest first."""
     level = counts.levels[k - 1]
     found = singles if k == 1 else level.counts[~level.from_start]
     return np.sort(found[found > 0])[::-1]
@@ -153,7 +154,7 @@ def fit_zipf(counts: Ids, order: int = 1) -> Zipf:
 
 def _novel(counts: Counts, sequences: Sequences, K: int) -> dict[int, float]:
     novel = {}
-    walk = places([level.keys for level in counts.levels], K, sequences)
+    walk = ngram_indices([level.keys for level in counts.levels], K, sequences)
     for k, (_, place) in enumerate(walk, start=1):
         found = place[sequences.inside(k)]
         seen = (counts.levels[0].counts[found] > 0) & (found != UNK) if k == 1 else found >= 0
@@ -163,7 +164,7 @@ def _novel(counts: Counts, sequences: Sequences, K: int) -> dict[int, float]:
 
 
 def figure(statistics: Statistics, path: str, title: str) -> None:
-    """Counts against ranks for single tokens, pairs and triples, on logarithmic axes, with the fitted lines."""
+    """Draw counts against ranks of unigrams, bigrams and trigrams on logarithmic axes, with fitted lines."""
     drawing, (axes,) = new_figure(height=4.4)
     for zipf, name in zip(statistics.zipf, ("single", "pairs", "triples"), strict=True):
         if not zipf.types:  # no line is as long

@@ -1,8 +1,8 @@
-"""Dates as places on a line, and the frequency at which they come.
+"""Dates, their frequency, calendar features and the time feature.
 
-A date is a whole number, or a time in microseconds since 1970. The frequency of several columns of dates is the largest
-step that leads from each to the next: so many numbers, months, business days or microseconds. Dates that are not there
-are gaps; where more would be missing than a few times what is there, the dates are refused as uneven.
+A date is an integer, or a time in microseconds since 1970. The frequency of a set of date columns is the largest step
+that divides all differences: a number of steps, months, business days or microseconds. Missing dates are gaps; if more
+dates are missing than a few times those present, the dates are rejected as irregular.
 """
 
 from __future__ import annotations
@@ -10,43 +10,48 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from recur.data.text.recognition import position, time_of
+from recur.data.text.recognition import parse_position, parse_time
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY, WEEK = 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND
 MONDAY = 4 * DAY
-"""The first Monday of 1970, from which weeks are counted."""
+"""First Monday of 1970, from which weeks are counted."""
 
-SPARSE = 4
-"""A series may have this many times its rows in steps, and a hundred more."""
+MAX_GAP_RATIO = 4
+"""A series may have this many times its rows in steps, plus 100."""
 
-Form = Literal["number", "month", "date", "time"]
+DateFormat = Literal["number", "month", "date", "time"]
 Unit = Literal["steps", "months", "business days", "microseconds"]
 
 _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 
 
 class Date(NamedTuple):
-    form: Form
-    """How it is written."""
+    """Parsed date."""
+
+    form: DateFormat
+    """How the date is written."""
     place: int
-    """The number, or microseconds since 1970."""
+    """The integer, or microseconds since 1970."""
 
 
 def parse_date(written: str) -> Date | None:
-    """1949, 1949-01, 1949Q1, 1949-01-31 or 19490131, with or without a time; None for what is none of them."""
+    """Parse 1949, 1949-01, 1949Q1, 1949-01-31 or 19490131, with or without a time; None for other text."""
     if len(written) == 8 and written.isdecimal() and written.isascii():  # 19490131, if there is such a day
         try:
             return Date("date", (datetime.strptime(written, "%Y%m%d") - _EPOCH) // _TICK)
         except ValueError:
             pass
-    found = position(written)
+    found = parse_position(written)
     if found is None:
         return None
     if found.kind == "number":
@@ -56,34 +61,34 @@ def parse_date(written: str) -> Date | None:
         if month < 12:  # the year 0, which no calendar here has
             return None
         return Date("month", (datetime(month // 12, month % 12 + 1, 1) - _EPOCH) // _TICK)
-    when = time_of(written)
+    when = parse_time(written)
     return None if when is None else Date("date" if len(written) <= 10 else "time", (when - _EPOCH) // _TICK)
 
 
 @dataclass(frozen=True)
 class Frequency:
-    """How far one row is from the next."""
+    """Step between one row and the next."""
 
     unit: Unit
     count: int
-    form: Form = "date"
+    form: DateFormat = "date"
     """How dates are written."""
 
     @property
     def dated(self) -> bool:
-        """Whether its places are times."""
+        """Whether positions are times."""
         return self.unit != "steps"
 
     @property
     def name(self) -> str:
-        """In words, such as hours, 15 minutes or quarters."""
+        """Name in words, such as hours, 15 minutes or quarters."""
         spans = {"microseconds": _SPANS, "months": _MONTHS}.get(self.unit, ((1, self.unit),))
         size, word = next((size, word) for size, word in spans if self.count % size == 0)
         return word if self.count == size else f"{self.count // size:,} {word}"
 
     @property
     def seasons(self) -> tuple[int, ...]:
-        """Steps of the seasons that such series usually have, the shortest first."""
+        """Usual season lengths in steps, shortest first."""
         if self.unit == "months":
             return (12 // self.count,) if self.count < 12 and 12 % self.count == 0 else ()
         if self.unit == "business days":
@@ -98,7 +103,7 @@ class Frequency:
         return (*found, 365) if self.count == DAY else tuple(found)
 
     def step(self, place: int) -> int:
-        """How many steps a place lies behind a fixed one, so that files agree on the phase of a season."""
+        """Return the number of steps from a fixed origin, so that files agree on the phase of a season."""
         if self.unit == "months":
             return int(_month(np.array([place]))[0]) // self.count
         if self.unit == "business days":
@@ -106,7 +111,7 @@ class Frequency:
         return round(place / self.count) if self.unit == "steps" else (place - MONDAY) // self.count
 
     def steps(self, places: Ids) -> Ids:
-        """How many steps each place lies behind the first; they must lie on steps."""
+        """Return the number of steps from the first position to each position, which must be on the grid."""
         if self.unit == "months":
             places = _month(places)
         if self.unit == "business days":
@@ -115,7 +120,7 @@ class Frequency:
         return behind // self.count
 
     def places(self, first: int, length: int, begin: int = 0) -> Ids:
-        """(length,): `begin` steps behind the first place and on, as far as one likes."""
+        """Return positions (length,), starting `begin` steps after `first`."""
         steps = np.arange(begin, begin + length, dtype=np.int64) * self.count
         if self.unit == "months":
             return _months_on(first, steps)
@@ -125,7 +130,7 @@ class Frequency:
         return first + steps
 
     def written(self, place: int) -> str:
-        """A place as its file would write it."""
+        """Return a position as its file would write it."""
         if self.form == "number":
             return str(place)
         try:
@@ -143,8 +148,8 @@ _SPANS = (
 _MONTHS = ((12, "years"), (3, "quarters"), (1, "months"))
 
 
-def infer_frequency(columns: Sequence[Ids], form: Form) -> Frequency:
-    """Of columns of places, each rising: the largest step that all of them keep."""
+def infer_frequency(columns: Sequence[Ids], form: DateFormat) -> Frequency:
+    """Return the largest common step of columns of increasing positions."""
     if form == "number":
         return Frequency("steps", _common([np.diff(column) for column in columns]), form)
     if form == "month" or all(map(_same_day, columns)):
@@ -159,18 +164,18 @@ def infer_frequency(columns: Sequence[Ids], form: Form) -> Frequency:
 
 
 def too_sparse(steps: Ids) -> bool:
-    """Whether so many dates are missing that they are no series."""
-    return bool(len(steps) and steps[-1] >= SPARSE * len(steps) + 100)
+    """Return True if so many dates are missing that the rows are not a regular series."""
+    return bool(len(steps) and steps[-1] >= MAX_GAP_RATIO * len(steps) + 100)
 
 
 def _common(apart: Sequence[Ids], otherwise: int = 1) -> int:
-    """The largest step of which all differences are multiples."""
+    """Return the greatest common divisor of all differences."""
     every = np.concatenate([np.unique(part) for part in apart]) if apart else np.zeros(0, np.int64)
     return int(np.gcd.reduce(every)) or otherwise if len(every) else otherwise
 
 
 def _same_day(places: Ids) -> bool:
-    """Whether all are the same time of a month, or the end of one, and no two in one month."""
+    """Return True if all dates are at the same time of a month, or at its end, with at most one per month."""
     if len(places) < 2:
         return True
     months, days = _month(places), places // DAY
@@ -181,19 +186,19 @@ def _same_day(places: Ids) -> bool:
 
 
 def _without_weekends(columns: Sequence[Ids]) -> bool:
-    """Days that leave out weekends, of which there is one at least."""
+    """Return True if the days leave out weekends, and span at least one."""
     days = [column // DAY for column in columns]
     weekday = all(((day + 3) % 7 < 5).all() for day in days)  # 1970 began on a Thursday
     return weekday and any(len(day) > 4 and day[-1] - day[0] >= 7 for day in days)
 
 
 def _month(places: Ids) -> Ids:
-    """Months since 1970."""
+    """Return months since 1970."""
     return places.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
 
 
 def _month_begin(months: Ids) -> Ids:
-    """Days since 1970."""
+    """Return days since 1970."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
@@ -203,7 +208,10 @@ def _busday(places: Ids) -> Ids:
 
 
 def _months_on(first: int, months: Ids) -> Ids:
-    """The same day of other months; the last day where there is no such day, or where the first one is the last."""
+    """Return the same day of later months.
+
+    The last day is used if a month has no such day, or if the first date is the last day of its month.
+    """
     month, day = _month(np.array([first]))[0], first // DAY
     into, last = day - _month_begin(month[None])[0], day + 1 == _month_begin(month[None] + 1)[0]
     begin, end = _month_begin(month + months), _month_begin(month + months + 1)
@@ -211,20 +219,22 @@ def _months_on(first: int, months: Ids) -> Ids:
     return days * DAY + first % DAY
 
 
-class Cycle(NamedTuple):
+class CalendarCycle(NamedTuple):
+    """Calendar quantity that repeats, such as the hour of the day."""
+
     name: str
     period: int
-    """How many values it has."""
+    """Number of values."""
     shortest: int
-    """It varies in series whose rows are this many microseconds apart at most …"""
+    """Largest step between rows, in microseconds, for which the quantity varies."""
     least: int
-    """… and at least: the second of a minute tells nothing that the minute does not, for rows an hour apart."""
+    """Smallest such step: for rows one second apart, the day of the month carries no information."""
     read: Callable[[Ids], Ids]
-    """From microseconds since 1970 to 0 … period − 1."""
+    """Function from microseconds since 1970 to 0 … period − 1."""
 
 
 def _of(unit: str, within: str) -> Callable[[Ids], Ids]:
-    """Units since the larger one began."""
+    """Return a function that counts units since the start of the larger unit."""
 
     def read(places: Ids) -> Ids:
         times = places.astype("datetime64[us]")
@@ -243,17 +253,17 @@ def _week_of_year(places: Ids) -> Ids:
 MONTH = 31 * DAY
 
 CYCLES = (
-    Cycle("second of minute", 60, MINUTE // 2, 0, lambda places: places // SECOND % 60),
-    Cycle("minute of hour", 60, HOUR // 2, 0, lambda places: places // MINUTE % 60),
-    Cycle("hour of day", 24, DAY // 2, 0, lambda places: places // HOUR % 24),
-    Cycle("day of week", 7, DAY, 0, lambda places: (places - MONDAY) // DAY % 7),
-    Cycle("day of month", 31, WEEK, MINUTE, _of("D", "M")),
-    Cycle("week of year", 53, WEEK, HOUR, _week_of_year),
-    Cycle("month", 12, 6 * MONTH, DAY, _of("M", "Y")),
+    CalendarCycle("second of minute", 60, MINUTE // 2, 0, lambda places: places // SECOND % 60),
+    CalendarCycle("minute of hour", 60, HOUR // 2, 0, lambda places: places // MINUTE % 60),
+    CalendarCycle("hour of day", 24, DAY // 2, 0, lambda places: places // HOUR % 24),
+    CalendarCycle("day of week", 7, DAY, 0, lambda places: (places - MONDAY) // DAY % 7),
+    CalendarCycle("day of month", 31, WEEK, MINUTE, _of("D", "M")),
+    CalendarCycle("week of year", 53, WEEK, HOUR, _week_of_year),
+    CalendarCycle("month", 12, 6 * MONTH, DAY, _of("M", "Y")),
 )
 
 
-def _cycles(frequency: Frequency) -> list[Cycle]:
+def _cycles(frequency: Frequency) -> list[CalendarCycle]:
     if not frequency.dated:
         return []
     length = {"months": MONTH, "business days": DAY}.get(frequency.unit, 1) * frequency.count
@@ -261,13 +271,16 @@ def _cycles(frequency: Frequency) -> list[Cycle]:
 
 
 def calendar_names(frequency: Frequency, form: str = "scaled") -> tuple[str, ...]:
-    """Of the columns of `calendar_features`."""
+    """Return the names of the columns of `calendar_features`."""
     parts = ("",) if form == "scaled" else (" sin", " cos")
     return tuple(cycle.name + part for cycle in _cycles(frequency) for part in parts)
 
 
 def calendar_features(places: Ids, frequency: Frequency, form: str = "scaled") -> Floats:
-    """(T, K) of places (T,) in microseconds since 1970."""
+    """Return calendar features (T, K) of positions (T,) in microseconds since 1970.
+
+    form   scaled: one column per cycle in −0.5 … 0.5; circle: sine and cosine of each cycle
+    """
     if form not in ("scaled", "circle"):
         raise OptionError(f"calendar features are scaled or circle, got {form!r}")
     columns: list[Floats] = []
@@ -280,17 +293,27 @@ def calendar_features(places: Ids, frequency: Frequency, form: str = "scaled") -
     return np.stack(columns, axis=1) if columns else np.zeros((len(places), 0))
 
 
-class Clock(NamedTuple):
-    """The time as what is known ahead: −1 … 1 over the steps that were learned from, beyond them ever more slowly more.
+ArrayT = TypeVar("ArrayT", Floats, "Tensor")
 
-    t = steps behind the origin, u = t / scale up to 1 and 1 + ln(t / scale) beyond; 2 u − 1 is what is known
+
+def compress_time(u: ArrayT, log: Callable[[ArrayT], ArrayT]) -> ArrayT:
+    """Map scaled time u ≥ 0 to 2 u − 1 for u ≤ 1, and to 2 (1 + ln u) − 1 beyond.
+
+    The training range 0 … 1 becomes −1 … 1; later times grow only logarithmically, so that the input stays bounded.
+    `log` is the logarithm of the array library: np.log or torch.log.
     """
+    result: ArrayT = 2 * (u.clip(max=1) + log(u.clip(min=1))) - 1
+    return result
+
+
+class TimeFeature(NamedTuple):
+    """Time as a covariate that is known ahead: −1 … 1 over the training range, growing logarithmically beyond it."""
 
     origin: int
-    """The step of the first row that was learned from; files with dates agree on where a step lies."""
+    """Step of the first training row. Files with dates agree on the number of a step."""
     scale: float
+    """Number of steps that are mapped to −1 … 1."""
 
     def read(self, start: int, length: int) -> Floats:
-        """(length,): from step `start` on."""
-        u = (start - self.origin + np.arange(length)) / self.scale
-        return 2 * np.where(u <= 1, u, 1 + np.log(np.maximum(u, 1))) - 1
+        """Return the feature for `length` steps from step `start`, shape (length,)."""
+        return compress_time((start - self.origin + np.arange(length)) / self.scale, np.log)

@@ -1,19 +1,18 @@
-"""Bands whose coverage holds: quantiles moved by what they missed where they were not fitted (conformal prediction).
+"""Conformal prediction intervals: quantiles shifted by their errors on held-out forecasts; and anomaly scores.
 
-For each quantile q and each step ahead, the scores of n forecasts that were not learned from are e = (y − ŷ_q) / s, s a
-spread of the series. The quantile is moved by the ⌈(n + 1) q⌉-th smallest of them (⌊(n + 1) q⌋-th below the median), so
-that a new value that is exchangeable with those lies below it with a probability of at least q (at most, below the
-median): Vovk 2005; for quantiles that a model gives, Romano, Patterson and Candès 2019. The median stays as it is.
+For each quantile q and each step ahead, the scores of n held-out forecasts are e = (y − ŷ_q) / s with a spread s of the
+series. The quantile is shifted by the ⌈(n + 1) q⌉-th smallest score (⌊(n + 1) q⌋-th below the median). Then a new value
+that is exchangeable with the held-out values is below it with probability at least q (at most q, below the median):
+Vovk 2005; for quantiles of a model, Romano, Patterson and Candès 2019. The median is not shifted.
 
-Few forecasts have no such score at the outer quantiles. Then steps, and series, lend theirs to each other, each divided
-by the typical miss of its own step and series. Forecasts k steps ahead from neighbouring origins overlap and miss
-together: beyond ten steps, n of them count as 10 n / k. (Ten was found on 59 series of years, quarters, months or
-weeks, with a linear autoregression: bands of 80 % then cover 79 % of what follows, in the mean.) Those whose last steps
-are still to come say no more than those that are whole.
+With few forecasts the outer quantiles have no such score. Then steps and series pool their scores, each divided by the
+typical error of its step and series. Forecasts k steps ahead from neighbouring origins overlap, and their errors are
+dependent: beyond ten steps, n of them count as 10 n / k. (Ten was found on 59 yearly to weekly series with a linear
+autoregression: intervals of 80 % then cover 79 % of the following values on average.) Forecasts whose last steps are
+still in the future count only with their known steps.
 
-Values that follow each other are not exchangeable: a series may change. `rolling_bands` takes what came in the meantime
-into account, as one who forecasts every day would, and `Adaptive` moves the level itself until it holds (Gibbs and
-Candès 2021).
+Successive values are not exchangeable if a series changes. `rolling_intervals` refits with all values known at each
+origin, and `AdaptiveInterval` moves the level itself until the coverage holds (Gibbs and Candès 2021).
 """
 
 from __future__ import annotations
@@ -29,48 +28,57 @@ import numpy as np
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
 
-ENOUGH = 50
-"""Scores of a step and series of its own; with fewer they are lent."""
+MIN_SCORES = 50
+"""Least number of scores per step and series; with fewer, scores are pooled."""
 
-OVERLAP = 10
-"""Of forecasts this many steps ahead each counts; of longer ones, fewer do."""
+INDEPENDENT_STEPS = 10
+"""Horizon up to which every forecast counts fully."""
 
-WORK = 1 << 26
-"""Scores that `rolling_bands` sorts, at most about so many."""
+MAX_SORTED_SCORES = 1 << 26
+"""Approximate limit on the number of scores that `rolling_intervals` sorts."""
 
 
 @dataclass(frozen=True)
-class Bands:
+class PredictionIntervals:
+    """Fitted offsets that turn quantiles into calibrated prediction intervals."""
+
     quantiles: tuple[float, ...]
     offsets: Floats
-    """(k, C, Q), in spreads: what is added to each quantile. C is 1 where series share theirs."""
+    """(k, C, Q): offsets of the quantiles in units of the spread. C is 1 if series share them."""
 
     @staticmethod
-    def fit(target: Floats, forecast: Floats, quantiles: Sequence[float], spread: Floats | float = 1.0) -> Bands:
-        """From what came (N, k, C), NaN where nothing did, and its forecasts (N, k, C, Q) by a model that had not seen
-        it; the spread is one for all, or (C,), or of each forecast."""
+    def fit(
+        target: Floats, forecast: Floats, quantiles: Sequence[float], spread: Floats | float = 1.0
+    ) -> PredictionIntervals:
+        """Fit offsets to held-out values and their forecasts.
+
+        target     (N, k, C), NaN where nothing was observed
+        forecast   (N, k, C, Q), by a model that was not trained on the values
+        spread     one number, (C,), or one per forecast
+        """
         N, k, C, Q = forecast.shape
         if target.shape != (N, k, C) or len(quantiles) != Q:
             raise OptionError(
-                f"bands need values {(N, k, C)} and {Q} quantiles, got {target.shape} and {len(quantiles)}"
+                f"prediction intervals need values {(N, k, C)} and {Q} quantiles, got "
+                f"{target.shape} and {len(quantiles)}"
             )
         if not (~np.isnan(target)).any():
-            raise OptionError("bands need values that were not learned from, and there are none")
+            raise OptionError("prediction intervals need held-out values, and there are none")
         wide = np.broadcast_to(spread, target.shape)
         scores = (target[..., None] - forecast) / wide[..., None]
         typical = _typical(scores[..., _median(quantiles)])
         levels = [_offsets(scores[..., j], typical, q) for j, q in enumerate(quantiles)]
-        return Bands(tuple(quantiles), np.stack(levels, axis=-1))
+        return PredictionIntervals(tuple(quantiles), np.stack(levels, axis=-1))
 
     def apply(self, forecast: Floats, spread: Floats | float = 1.0) -> Floats:
-        """Forecasts (…, k, C, Q) moved, and in order."""
+        """Return forecasts (…, k, C, Q) with the offsets added, sorted around the median."""
         wide = np.broadcast_to(spread, forecast.shape[:-1])
         k = forecast.shape[-3]
         moved = forecast + self.offsets[:k] * wide[..., None]
         return _in_order(moved, _median(self.quantiles))
 
 
-def rolling_bands(
+def rolling_intervals(
     target: Floats,
     forecast: Floats,
     quantiles: Sequence[float],
@@ -79,21 +87,24 @@ def rolling_bands(
     stride: int = 1,
     when: Ids | None = None,
 ) -> Floats:
-    """(N − first, k, C, Q): the forecasts from `first` on, each moved by what all of them are known to have missed when
-    it is made. They are made `stride` steps apart or at the steps `when` (N,), in any order. `Bands` are fitted again
-    at every one of these, or at evenly spaced ones where that would take long."""
+    """Return forecasts from `first` on, shape (N − first, k, C, Q), each calibrated on the errors known at its origin.
+
+    stride   number of steps between origins
+    when     (N,): steps of the origins, in any order, in place of `stride`
+    The offsets are refitted at every origin, or at evenly spaced ones if that would take too long.
+    """
     N, k, *_ = forecast.shape
     wide = np.broadcast_to(spread, target.shape)
     when = np.arange(N) * stride if when is None else when
     moments = np.unique(when[first:])
-    every = max(1, len(moments) * forecast.size // WORK)
+    every = max(1, len(moments) * forecast.size // MAX_SORTED_SCORES)
     ahead = when[:, None] + np.arange(k)  # a target is known after this step
     made = np.empty_like(forecast[first:])
     for begin in range(0, len(moments), every):
         now = moments[begin]
         before = when < now
         known = np.where((ahead[before] < now)[..., None], target[before], np.nan)
-        bands = Bands.fit(known, forecast[before], quantiles, wide[before])
+        bands = PredictionIntervals.fit(known, forecast[before], quantiles, wide[before])
         mine = np.flatnonzero((when[first:] >= now) & (when[first:] <= moments[begin : begin + every][-1]))
         made[mine] = bands.apply(forecast[first + mine], wide[first + mine])
     return made
@@ -104,8 +115,10 @@ def _median(quantiles: Sequence[float]) -> int:
 
 
 def _typical(errors: Floats) -> Floats:
-    """(k, C): the mean miss |y − ŷ| of each step and series, rising with the steps as the smallest line of its kind; a
-    step or a series without values has that of the others."""
+    """Return the mean error |y − ŷ| of each step and series, shape (k, C), made non-decreasing over the steps.
+
+    A step or series without values takes the mean of the others.
+    """
     there = ~np.isnan(errors)
     size = np.where(there, np.abs(errors), 0.0)
     of_series = size.sum((0, 1)) / np.maximum(there.sum((0, 1)), 1)
@@ -118,7 +131,7 @@ def _typical(errors: Floats) -> Floats:
 
 
 def _rising(values: Floats, weights: Floats) -> Floats:
-    """The nearest line that does not fall (pool adjacent violators): a later step is not easier, but for chance."""
+    """Return the nearest non-decreasing sequence (pool adjacent violators): later steps are not easier."""
     parts: list[tuple[float, float, int]] = []
     for value, weight in zip(values, weights, strict=True):
         parts.append((float(value), float(weight), 1))
@@ -129,15 +142,15 @@ def _rising(values: Floats, weights: Floats) -> Floats:
 
 
 def _offsets(scores: Floats, typical: Floats, quantile: float) -> Floats:
-    """(k, C) of scores (N, k, C)."""
+    """Return offsets (k, C) of scores (N, k, C)."""
     if quantile == 0.5:
         return np.zeros_like(typical)
-    share = min(OVERLAP / scores.shape[1], 1.0)
+    share = min(INDEPENDENT_STEPS / scores.shape[1], 1.0)
     count = (~np.isnan(scores)).sum(0)
-    if count.min() >= ENOUGH:
+    if count.min() >= MIN_SCORES:
         return conformal_quantile(scores, quantile, count * share)
     relative, of_step = scores / typical, count.sum(1)
-    if of_step.min() >= ENOUGH:  # series lend to each other
+    if of_step.min() >= MIN_SCORES:  # series lend to each other
         by_step = relative.transpose(0, 2, 1).reshape(-1, len(of_step))
         found: Floats = conformal_quantile(by_step, quantile, of_step * share)[:, None] * typical
         return found
@@ -146,9 +159,11 @@ def _offsets(scores: Floats, typical: Floats, quantile: float) -> Floats:
 
 
 def conformal_quantile(scores: Floats, quantile: float, independent: Floats | Ids | float | None = None) -> Floats:
-    """(…,) of scores (n, …), NaN left out: the one that a new score lies below with a probability of at least this,
-    above the median, or at most this, below. So many scores as are `independent` allow for it; where they are too few,
-    the outermost score, and half as much again."""
+    """Return the conformal quantile (…,) of scores (n, …), ignoring NaN.
+
+    A new score is below it with probability at least `quantile` above the median, at most below the median.
+    `independent` is the effective number of scores; if it is too small, the outermost score times 1.5 is returned.
+    """
     if quantile < 0.5:
         return -conformal_quantile(-scores, 1 - quantile, independent)
     count = (~np.isnan(scores)).sum(0)
@@ -161,29 +176,28 @@ def conformal_quantile(scores: Floats, quantile: float, independent: Floats | Id
 
 
 def _in_order(forecast: Floats, median: int) -> Floats:
-    """No quantile crosses the median, or one that is nearer to it."""
+    """Make the quantiles monotone, moving away from the median."""
     found = forecast.copy()
     found[..., median:] = np.maximum.accumulate(found[..., median:], axis=-1)
     found[..., : median + 1] = np.minimum.accumulate(found[..., median::-1], axis=-1)[..., ::-1]
     return found
 
 
-class Adaptive:
-    """The level at which scores are read, moved while values come: down after each that a band missed, up after others,
-    so that in the long run the share that it misses is the one that was asked for, whatever the series does.
+class AdaptiveInterval:
+    """Interval whose level adapts while values arrive, so that the long-run coverage is the requested one.
 
-        α ← α + γ (miss − hit share of what came)        Gibbs and Candès, Adaptive conformal inference, 2021
+    α ← α + γ (target miss rate − miss)        Gibbs and Candès, Adaptive conformal inference, 2021
     """
 
     def __init__(self, scores: Floats, coverage: float, rate: float = 0.02, memory: int = 500) -> None:
-        """Scores (n,) of a validation part: how far each value lay outside of its band, negative inside."""
+        """Start from validation scores (n,): distance of each value outside its interval, negative inside."""
         self.scores = [float(score) for score in scores[~np.isnan(scores)]][-memory:]
         self.target = self.level = 1 - coverage
         self.rate, self.memory = rate, memory
 
     @property
     def offset(self) -> float:
-        """By how much the next band is to be widened on both sides."""
+        """Amount by which the next interval is widened on both sides."""
         if self.level <= 0 or not self.scores:
             return float(max(self.scores, default=0.0) * 1.5)
         if self.level >= 1:
@@ -192,25 +206,30 @@ class Adaptive:
         return sorted(self.scores)[min(max(rank, 1), len(self.scores)) - 1]
 
     def see(self, score: float) -> None:
-        """What came: how far it lay outside of the band before that was widened."""
+        """Update with the score of a new value: its distance outside the interval before widening."""
         miss = score > self.offset
         self.level += self.rate * (self.target - miss)
         self.scores = [*self.scores, score][-self.memory :]
 
 
 class Anomaly(NamedTuple):
+    """Residuals and p-values of observed values."""
+
     residual: Floats
     """Signed, in standard deviations of the forecast."""
     p_value: Floats
-    """NaN, as the residual, where nothing was observed."""
+    """NaN where nothing was observed."""
 
 
 def residuals(target: Floats, forecast: Floats, quantiles: Sequence[float], least: Floats | float = 0.0) -> Floats:
-    """(…,) of values and their forecasts (…, Q): above the median by the upper half of the band, below by the lower;
-    `least` is the smallest deviation that is believed."""
+    """Return residuals (…,) of values and their forecasts (…, Q), in standard deviations.
+
+    Positive errors are divided by the upper half of the interval, negative ones by the lower half. `least` is the
+    smallest standard deviation that is used.
+    """
     median = int(np.argmin(np.abs(np.array(quantiles) - 0.5)))
     if len(quantiles) < 2:
-        raise OptionError("an anomaly is told by a band, and one quantile alone has none; give more with --quantiles")
+        raise OptionError("anomalies need a prediction interval, and one quantile has none; give more with --quantiles")
     error = target - forecast[..., median]
     above, below = (_deviation(forecast, quantiles, median, end) for end in (len(quantiles) - 1, 0))
     deviation = np.where(error >= 0, above, below)
@@ -219,17 +238,17 @@ def residuals(target: Floats, forecast: Floats, quantiles: Sequence[float], leas
 
 
 def anomalies(residual: Floats, before: Floats) -> Anomaly:
-    """Of residuals (…,), beside those of a validation part, NaN left out."""
+    """Return p-values of residuals (…,) relative to the residuals of a validation set; NaN is ignored."""
     known = np.sort(np.abs(before[~np.isnan(before)]))
     if not len(known):
-        raise OptionError("anomalies need residuals of values that were not learned from, and there are none")
+        raise OptionError("anomalies need residuals of held-out values, and there are none")
     as_large = len(known) - np.searchsorted(known, np.abs(residual), side="left")
     p = (1 + as_large) / (len(known) + 1)
     return Anomaly(residual, np.where(np.isnan(residual), np.nan, p))
 
 
 def _deviation(forecast: Floats, quantiles: Sequence[float], median: int, end: int) -> Floats:
-    """Of a normal distribution with this median and this outer quantile."""
+    """Return the standard deviation of a normal distribution with this median and outer quantile."""
     if end == median:  # quantiles on one side only: the other side is taken to be like it
         end = 0 if median else len(quantiles) - 1
     z = abs(NormalDist().inv_cdf(quantiles[end]))

@@ -1,4 +1,4 @@
-"""Gaps, filled for what cannot do without a value: with what was known before, never with what came after."""
+"""Series and panels of series; gap filling, splits, forecast origins and windows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from recur.errors import OptionError
 
 
 def fill(values: Floats, season: int = 1) -> Floats:
-    """(T, C): NaN becomes the last value of the same phase of the season, else the last value; before the first value,
-    that one, and 0 in a column without any."""
+    """Fill gaps of (T, C) with the last value of the same phase of the season, else with the last value.
+
+    Only earlier values are used. Before the first value its own value is used, and 0 in a column without values.
+    """
     if not np.isnan(values).any():
         return values
     T, C = values.shape
@@ -31,44 +33,44 @@ def fill(values: Floats, season: int = 1) -> Floats:
 
 
 def _carried(values: Floats) -> Floats:
-    """The last value that is one, down each column."""
+    """Carry the last value forward in each column."""
     rows = np.where(np.isnan(values), 0, np.arange(len(values))[:, None])
     return np.take_along_axis(values, np.maximum.accumulate(rows, axis=0), axis=0)
 
 
 @dataclass(frozen=True)
 class Series:
-    """One of a panel: T steps of C targets."""
+    """One series of a panel: T steps of C targets."""
 
     id: str
     values: Floats
     """(T, C): NaN where nothing was observed."""
     future: Floats
-    """(T + ahead, F): covariates that are known ahead."""
+    """(T + ahead, F): covariates known ahead."""
     past: Floats
-    """(T, P): covariates that are known until now."""
+    """(T, P): covariates known until now."""
     static: Floats
-    """(n,): numbers, and categories as their places in the panel's list of them."""
+    """(n,): numbers, and categories as indices into the panel's list."""
     start: int = 0
-    """How many steps the first row lies behind a fixed one: series agree on the phase of a season."""
+    """Step number of the first row from a fixed origin: series agree on the phase of a season."""
     first: int = 0
-    """The date of the first row, as a place of dates.py."""
+    """Position of the first row, see dates.py."""
 
     def __len__(self) -> int:
         return len(self.values)
 
     @property
     def observed(self) -> Mask:
-        """(T, C)"""
+        """(T, C): whether a value was observed."""
         return ~np.isnan(self.values)
 
     @property
     def ahead(self) -> int:
-        """Rows behind the last value, for which covariates are known."""
+        """Number of rows after the last value for which covariates are known."""
         return len(self.future) - len(self.values)
 
     def until(self, n: int) -> Series:
-        """The first n values; what is known ahead stays known."""
+        """Return the first n values; covariates known ahead are kept."""
         return replace(self, values=self.values[:n], past=self.past[:n])
 
 
@@ -77,12 +79,12 @@ class Panel:
     name: str
     series: tuple[Series, ...]
     targets: tuple[str, ...]
-    """The names of columns, here and below."""
+    """Names of columns, here and below."""
     future: tuple[str, ...] = ()
     past: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of static columns that hold words."""
+    """Categories of static columns that are not numeric."""
     frequency: Frequency | None = None
     """None without dates."""
 
@@ -94,7 +96,7 @@ class Panel:
         return np.array([len(one) for one in self.series])
 
     def univariate(self) -> Panel:
-        """Each target as a series of its own."""
+        """Return a panel with each target as a separate series."""
         if len(self.targets) == 1:
             return self
         alone = len(self.series) == 1
@@ -106,20 +108,20 @@ class Panel:
         return replace(self, series=tuple(found), targets=("value",))
 
     def without(self, targets: int) -> Panel:
-        """All series without so many values at their end, for what may not see them."""
+        """Return the panel without the last values of each series."""
         return replace(self, series=tuple(one.until(max(len(one) - targets, 0)) for one in self.series))
 
     # Dates ----------------------------------------------------------------------------------------------
 
     def dates(self, series: Series, begin: int = 0, length: int | None = None) -> tuple[str, ...]:
-        """As the file would write them; beyond its last row too. Nothing without dates."""
+        """Return dates as the file writes them, also after its last row; empty without dates."""
         if self.frequency is None:
             return ()
         length = len(series) - begin if length is None else length
         return tuple(map(self.frequency.written, self.frequency.places(series.first, length, begin)))
 
     def calendar(self, series: Series, length: int, form: str = "scaled") -> Floats:
-        """(length, K): hour, day of the week and so on from the first row on, as far as one likes."""
+        """Return calendar features (length, K) from the first row on."""
         if self.frequency is None or not self.frequency.dated:
             return np.zeros((length, 0))
         return calendar_features(self.frequency.places(series.first, length), self.frequency, form)
@@ -129,12 +131,11 @@ class Panel:
 
 
 BLOCK = 1 << 21
-"""Numbers of a block of forecasts, 16 MiB of them: a long series is measured a block at a time."""
+"""Numbers per block of forecasts (16 MiB): long series are evaluated in blocks."""
 
 
 class Split(NamedTuple):
-    """Where the parts of a series end: it learns from rows before `train`, is measured on those before `valid` and
-    tested on those before `test`."""
+    """Ends of the parts of a series: training before `train`, validation before `valid`, test before `test`."""
 
     train: int
     valid: int
@@ -142,12 +143,14 @@ class Split(NamedTuple):
 
     @staticmethod
     def of(length: int, valid: int, test: int) -> Split:
-        """With parts of these lengths at its end."""
+        """Return a split with validation and test parts of these lengths at the end."""
         return Split(length - test - valid, length - test, length)
 
     @staticmethod
     def of_rows(rows: Sequence[int], length: int, name: str = "the series") -> Split:
-        """With parts of so many rows from its beginning, as splits are published; rows beyond are left out."""
+        """Return a split with parts of these numbers of rows from the start, as published splits are; further rows are
+        left out.
+        """
         if len(rows) != 3 or min(rows) < 0 or not rows[0]:
             raise OptionError(f"a split has the rows of three parts, as in 8640 2880 2880; got {tuple(rows)}")
         if sum(rows) > length:
@@ -158,12 +161,12 @@ class Split(NamedTuple):
 
 
 def origins(begin: int, end: int, horizon: int, stride: int = 1, whole: bool = True) -> Ids:
-    """Of forecasts whose targets lie in the rows begin … end − 1; not only whole horizons: until one is left."""
+    """Return the origins of forecasts of the rows begin … end − 1; with whole=False also incomplete horizons."""
     return np.arange(begin, end - (horizon if whole else 1) + 1, stride)
 
 
 def windows(values: Floats, at: Ids, horizon: int) -> Floats:
-    """(N, horizon, C): what follows each origin, NaN beyond the last row."""
+    """Return the values after each origin, shape (N, horizon, C), NaN after the last row."""
     rows = at[:, None] + np.arange(horizon)
     found: Floats = np.take(values, np.minimum(rows, len(values) - 1), axis=0)
     found[rows >= len(values)] = np.nan
@@ -171,13 +174,13 @@ def windows(values: Floats, at: Ids, horizon: int) -> Floats:
 
 
 def histories(values: Floats, at: Ids, length: int) -> Floats:
-    """(N, length, C): what came before each origin; before the first row, that row."""
+    """Return the values before each origin, shape (N, length, C); the first row is repeated before it."""
     found: Floats = np.take(values, np.maximum(at[:, None] + np.arange(-length, 0), 0), axis=0)
     return found
 
 
 def blocks(at: Ids, numbers: int) -> Iterator[Ids]:
-    """The origins, so many at a time that their forecasts, each of so many numbers, stay small."""
+    """Yield origins in blocks whose forecasts of `numbers` numbers each fit into BLOCK."""
     size = max(BLOCK // max(numbers, 1), 1)
     for begin in range(0, len(at), size):
         yield at[begin : begin + size]

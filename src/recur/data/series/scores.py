@@ -1,14 +1,14 @@
-"""How good forecasts are.
+"""Forecast metrics.
 
-MSE, MAE  of standardised values: errors in deviations of the training part (as on ETT)
-MASE      mean |y − ŷ| / mean |y_t − y_{t−m}| over the training part: 1 is the seasonal naive one, one step ahead,
-          where it was fitted (Hyndman and Koehler 2006)
+MSE, MAE  of standardised values: errors in standard deviations of the training set (as on ETT)
+MASE      mean |y − ŷ| / mean |y_t − y_{t−m}| over the training set: 1 is the in-sample error of the seasonal naive
+          forecast, one step ahead (Hyndman and Koehler 2006)
 sMAPE     mean 200 |y − ŷ| / (|y| + |ŷ|), in per cent (as in M4)
 OWA       (sMAPE / sMAPE of naive 2 + MASE / MASE of naive 2) / 2 (as in M4)
-pinball   mean max(q e, (q − 1) e), e = y − ŷ_q: what the q-quantile minimises
-CRPS      2 mean pinball over the quantiles, which tends to the integral over all of them; in deviations
+pinball   mean max(q e, (q − 1) e), e = y − ŷ_q: minimised by the q-quantile
+CRPS      2 mean pinball over the quantiles, an approximation of the integral over all quantiles; in deviations
 WQL       Σ 2 pinball / Σ |y|, mean over the quantiles: the weighted quantile loss (as in DeepAR)
-coverage  the share of values inside a band; its width in the scales of MASE
+coverage  fraction of values inside a prediction interval; its width in the scales of MASE
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recur.utils.plotting import new_figure, save
 
 
 def mase_scales(train: Floats, season: int) -> Floats:
-    """Mean |y_t − y_{t−season}| of each series (T, series), gaps left out; NaN where there is nothing to measure by."""
+    """Return mean |y_t − y_{t−season}| of each series (T, series), ignoring gaps; NaN if there is no difference."""
     apart = np.abs(train[season:] - train[:-season]) if len(train) > season else np.zeros((0, train.shape[1]))
     there = ~np.isnan(apart)
     scale = np.where(there, apart, 0.0).sum(0) / np.maximum(there.sum(0), 1)
@@ -33,7 +33,7 @@ def mase_scales(train: Floats, season: int) -> Floats:
 
 
 def deviations(train: Floats) -> Floats:
-    """The standard deviation of each series (T, series), gaps left out; 1 where it is none."""
+    """Return the standard deviation of each series (T, series), ignoring gaps; 1 if it is 0."""
     there = ~np.isnan(train)
     count = np.maximum(there.sum(0), 1)
     mean = np.where(there, train, 0.0).sum(0) / count
@@ -53,28 +53,35 @@ def _pinballs(target: Floats, prediction: Floats, quantile: float) -> Floats:
 
 
 def owa(scores: Mapping[str, float], naive2: Mapping[str, float]) -> float | None:
-    """None where naive 2 makes no error."""
+    """Return the overall weighted average of M4; None if naive 2 makes no error."""
     if not naive2["smape"] or not naive2["mase"]:
         return None
     return (scores["smape"] / naive2["smape"] + scores["mase"] / naive2["mase"]) / 2
 
 
-class Tally:
-    """Scores of forecasts that come in blocks. Every series counts alike: the mean over its values, and then the mean
-    over series; only WQL, and MASE by steps ahead, are taken over all values at once."""
+class ForecastScores:
+    """Accumulator of forecast metrics.
+
+    Every series counts equally: the mean over its values, then the mean over series. Only WQL, and MASE by steps ahead,
+    are computed over all values at once.
+    """
 
     def __init__(self, quantiles: Sequence[float], horizon: int) -> None:
         self.quantiles = tuple(quantiles)
         self.median = self.quantiles.index(0.5)
         self.sums: dict[str, dict[str, Floats]] = {}
-        """By series: of each score, (C,)."""
+        """For each series, sums of each metric, (C,)."""
         self.steps = np.zeros((2, horizon))
-        """By steps ahead: of scaled errors, and how many they are."""
+        """For each step ahead, the sum and number of scaled errors."""
         self.losses, self.total = np.zeros(len(self.quantiles)), 0.0
 
     def add(self, key: str, target: Floats, forecast: Floats, scale: Floats, deviation: Floats) -> None:
-        """Forecasts (N, k, C, Q), or (N, k, C) of the median alone, of the series `key`, and what came (N, k, C), NaN
-        where nothing was observed; scale and deviation (C,) are those of the training part."""
+        """Add forecasts of the series `key`.
+
+        target     (N, k, C), NaN where nothing was observed
+        forecast   (N, k, C, Q), or (N, k, C) for the median alone
+        scale, deviation   (C,), of the training set
+        """
         if forecast.ndim == target.ndim:
             forecast = forecast[..., None]
         there = ~np.isnan(target)
@@ -111,7 +118,7 @@ class Tally:
         sums["scale"] = scale
 
     def scores(self) -> dict[str, Any]:
-        """The mean over all series that had a value."""
+        """Return the mean over all series that have a value."""
         if not self.sums:
             raise OptionError("no forecast was measured: no part of a series holds a whole horizon")
         columns = {
@@ -134,14 +141,13 @@ class Tally:
 
 
 MOST = 8
-"""Series and variables that a figure shows."""
+"""Largest number of series and variables in a figure."""
 
 
 def draw(
     panel: Panel, origins: Sequence[Ids], forecasts: Sequence[Floats], quantiles: Sequence[float], path: str
 ) -> None:
-    """The end of each of the first series, and forecasts (N, k, C, Q) from origins (N,) that lie a horizon apart, to a
-    file (.png, .svg or .pdf)."""
+    """Draw the end of the first series with forecasts (N, k, C, Q) from origins (N,) to a file (.png, .svg or .pdf)."""
     C = len(panel.targets)
     shown = [(k, c) for k in range(len(panel)) for c in range(C) if len(origins[k])][:MOST]
     figure, all_axes = new_figure(rows=len(shown), width=9, height=3.2 * len(shown))

@@ -1,8 +1,8 @@
-"""How many steps a season has, and whether there is one.
+"""Season lengths of series.
 
-With dates, the seasons that such dates usually have (24 and 168 hours), each if the values repeat after it; without,
-the lag at which the autocorrelation of the changes has its peak, if it stands out. Of several series each is asked, and
-more than half must agree.
+With dates, the usual seasons of the frequency (24 and 168 for hours) are tested, and kept if the values repeat. Without
+dates, the season is the lag at which the autocorrelation of the differences has a clear peak. In a panel, more than
+half of the series must agree.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from recur.data.series.dates import Frequency
 from recur.data.series.panel import Panel, fill
 from recur.data.text.stream import Floats
 
-WHOLE_SEASONS = 3
-"""A season of which the series has fewer is not taken."""
+MIN_SEASONS = 3
+"""Least number of full seasons in a series."""
 
-LONGEST = 2000
-"""The longest season that is looked for without dates, and how many values are looked at for each of its steps."""
+MAX_SEASON = 2000
+"""Longest season searched without dates; also sets how many values are searched."""
 
-PEAK = 0.25
-"""The least autocorrelation of changes that makes a season, where no dates suggest it."""
+MIN_AUTOCORRELATION = 0.25
+"""Least autocorrelation of differences at a season, if no dates suggest it."""
 
-ASKED = 200
-"""Series of a panel that are asked."""
+MAX_SERIES = 200
+"""Largest number of series of a panel that are inspected."""
 
 
 def panel_seasons(panel: Panel, lengths: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Of the first so many values of each series of a panel: those that more than half of its values' columns have."""
-    step = -(-len(panel) // ASKED)
+    """Return the seasons that more than half of the columns of a panel have, in the first `lengths` values."""
+    step = -(-len(panel) // MAX_SERIES)
     chosen = range(0, len(panel), step)
     votes: Counter[int] = Counter()
     asked = 0
@@ -44,37 +44,43 @@ def panel_seasons(panel: Panel, lengths: Sequence[int] | None = None) -> tuple[i
 
 
 def find_seasons(values: Floats, frequency: Frequency | None = None) -> tuple[int, ...]:
-    """Of series (T, C) without gaps, in the mean; the shortest first, none if there is none."""
+    """Return the season lengths shared by all series of shape (T, C), shortest first; empty if none is found."""
     if frequency is None or not frequency.dated:
         found = peak_of_autocorrelation(values)
         return (found,) if found else ()
     changes = _changes(values)
     seasons: list[int] = []
     for season in frequency.seasons:
-        if season * WHOLE_SEASONS <= len(values) and repeats_after(season, changes):
+        if season * MIN_SEASONS <= len(values) and repeats_after(season, changes):
             seasons.append(season)
             changes = changes - _by_phase(changes, season)  # a longer season is one if it adds to the shorter
     return tuple(seasons)
 
 
 def repeats_after(season: int, changes: Floats) -> bool:
-    """Whether changes (T, C) correlate with those a season before: more than by chance, and more than with those beside
-    them."""
+    """Return True if differences (T, C) correlate at the season more than by chance and more than at its neighbours."""
     here, *beside = (_correlation(changes, lag) for lag in (season, season - 1, season + 1))
     return bool(here > max(2 / len(changes) ** 0.5, *beside))
 
 
 def peak_of_autocorrelation(values: Floats) -> int:
-    """0 where no lag stands out: by its height, beyond the limits of chance (Bartlett's, at 99 %), again at its double,
-    and with a trough before it, which a slow drift does not have."""
-    changes = _changes(values[-LONGEST * 2 * WHOLE_SEASONS :])
-    longest = min(len(values) // WHOLE_SEASONS, LONGEST)
+    """Return the lag of the first clear peak of the autocorrelation; 0 if there is none.
+
+    A peak must exceed the limits of chance (Bartlett, 99 %), repeat at twice its lag, and have a trough before it,
+    which a slow drift does not have.
+    """
+    changes = _changes(values[-MAX_SEASON * 2 * MIN_SEASONS :])
+    longest = min(len(values) // MIN_SEASONS, MAX_SEASON)
     if longest < 3:
         return 0
     r = _autocorrelations(changes, min(2 * longest + 1, len(changes) - 1))
     limit = 2.58 / len(changes) ** 0.5 * np.sqrt(1 + 2 * np.cumsum(np.r_[0.0, r[:-1] ** 2]))
     lags = range(3, longest + 1)  # what turns back at every step repeats after two, and has no season
-    peaks = [lag for lag in lags if r[lag - 1] >= max(r[lag - 2], r[lag]) and r[lag - 1] > max(PEAK, limit[lag - 1])]
+    peaks = [
+        lag
+        for lag in lags
+        if r[lag - 1] >= max(r[lag - 2], r[lag]) and r[lag - 1] > max(MIN_AUTOCORRELATION, limit[lag - 1])
+    ]
     peaks = [lag for lag in peaks if r[: lag - 1].min() < 0 and _again(r, lag)]
     highest = max((r[lag - 1] for lag in peaks), default=0.0)
     # Two seasons repeat as well as one: the shortest of those about as high.
@@ -82,7 +88,7 @@ def peak_of_autocorrelation(values: Floats) -> int:
 
 
 def _again(r: Floats, lag: int) -> bool:
-    """Whether it stands out at twice the lag too, give or take what a season wavers."""
+    """Return True if the peak repeats near twice its lag."""
     near = max(1, round(0.1 * lag))
     after = r[2 * lag - 1 - near : 2 * lag + near]
     return bool(len(after) and after.max() > 0.3 * r[lag - 1])
@@ -94,7 +100,7 @@ def _changes(values: Floats) -> Floats:
 
 
 def _by_phase(changes: Floats, season: int) -> Floats:
-    """The mean of each phase of a season, for every step."""
+    """Return the mean of each phase of a season, for every step."""
     phase = np.arange(len(changes)) % season
     count = np.bincount(phase, minlength=season)
     means = [np.bincount(phase, column, season) / count for column in changes.T]
@@ -107,7 +113,7 @@ def _correlation(changes: Floats, lag: int) -> float:
 
 
 def _autocorrelations(changes: Floats, longest: int) -> Floats:
-    """(longest,): at lags 1, 2, …, the mean over series; by the Fourier transform, for there may be thousands."""
+    """Return the autocorrelations at lags 1 … longest, mean over series, by the Fourier transform."""
     n = len(changes)
     spectrum = np.abs(np.fft.rfft(changes, 2 * n, axis=0)) ** 2
     products = np.fft.irfft(spectrum, axis=0)[: longest + 1]

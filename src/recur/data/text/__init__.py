@@ -1,6 +1,6 @@
-"""How a text flows: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here needs torch.
+"""Text: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here imports torch.
 
-`__all__` is what is public; the other names are for recur itself.
+`__all__` lists the public names; the others are for use inside recur.
 
     >>> corpus = recur.data.text.Corpus.of("book.txt")
     >>> vocab = recur.data.text.fit_vocab(corpus, "char")
@@ -13,7 +13,7 @@ from recur.data.text.corpus import Corpus
 from recur.data.text.labelled import LabelledText, Pair, read_labelled, read_pairs
 from recur.data.text.labelled import layout_note as layout_note
 from recur.data.text.labelled import numbered_lines as numbered_lines
-from recur.data.text.recognition import Recognised as Recognised
+from recur.data.text.recognition import RecognisedData as RecognisedData
 from recur.data.text.recognition import recognise as recognise
 from recur.data.text.stream import Batch, Stream
 from recur.data.text.stream import Ids as Ids

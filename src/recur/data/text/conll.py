@@ -1,9 +1,9 @@
-"""Sentences in columns: a word a line and its tag beside it, an empty line behind each sentence.
+"""Tagged sentences in columns: one word per line with its tag, and an empty line after each sentence.
 
-CoNLL     columns between tabs or spaces: the first is the word, the last its tag; lines with # in front of a sentence
-          are comments, and those of -DOCSTART- mark documents
-CoNLL-U   ten columns between tabs, of which `form` is the word and `upos` its tag; what stands for several words (1-2)
-          and words that were left out (1.1) are no words of the sentence
+CoNLL     columns separated by tabs or spaces: the first is the word, the last its tag. Lines that start with # before a
+          sentence are comments; -DOCSTART- lines mark documents.
+CoNLL-U   ten columns separated by tabs: `form` is the word and `upos` its tag. Multiword tokens (1-2) and empty nodes
+          (1.1) are not words of the sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 
 
 class Sentence(NamedTuple):
-    """Words, their tags, and where they stand.
+    """Words and tags of a sentence, and its place of origin.
 
     >>> first = recur.data.text.read_tagged(["tagged.conll"])[0]
     >>> first.words, first.tags
@@ -33,11 +33,11 @@ class Sentence(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...]
     where: str
-    """Of its first line."""
+    """File and number of its first line."""
 
 
 class TagColumns(NamedTuple):
-    """Which columns to read: a name of CoNLL-U's, a number from 1, or from −1 at the end.
+    """Columns to read: a column name of CoNLL-U, a number from 1, or from −1 at the end.
 
     >>> recur.data.text.read_tagged(["ner.conll"], recur.data.text.TagColumns(tag="2"))[0].tags
     ('DT', 'NN')
@@ -48,7 +48,7 @@ class TagColumns(NamedTuple):
 
 
 def parse_column(column: str) -> None:
-    """Refuse what names no column."""
+    """Return the column if it names one; else raise."""
     if column not in CONLLU and (not re.fullmatch(r"-?[0-9]{1,6}", column) or int(column) == 0):
         raise OptionError(
             f"a column is its number, 1 the first and -1 the last, or one of CoNLL-U's names: {', '.join(CONLLU)}; "
@@ -65,7 +65,7 @@ def is_conllu(fields: Sequence[str]) -> bool:
 
 
 def read_tagged(names: Sequence[str], columns: TagColumns = TagColumns()) -> list[Sentence]:  # noqa: B008  immutable
-    """Words with their tags.
+    """Return the tagged sentences of files.
 
     >>> len(recur.data.text.read_tagged(["tagged.conll"]))
     60
@@ -77,7 +77,7 @@ def read_tagged(names: Sequence[str], columns: TagColumns = TagColumns()) -> lis
 
 
 def read_words(name: str, columns: TagColumns = TagColumns()) -> Iterator[Sentence]:  # noqa: B008  immutable
-    """Words alone, one sentence after the other: tags may be there or not.
+    """Yield sentences without their tags, which may be present or not.
 
     >>> next(recur.data.text.read_words("tagged.conll")).words
     ('the', 'w0')
@@ -90,8 +90,8 @@ class _Row(NamedTuple):
     fields: list[str]
 
 
-class _Places(NamedTuple):
-    """Where in a file's rows words and tags are."""
+class _ColumnIndices(NamedTuple):
+    """Indices of words and tags in a file's rows."""
 
     first: _Row
     word: int
@@ -99,7 +99,7 @@ class _Places(NamedTuple):
     conllu: bool
 
     @classmethod
-    def of(cls, first: _Row, columns: TagColumns, tagged: bool) -> _Places:
+    def of(cls, first: _Row, columns: TagColumns, tagged: bool) -> _ColumnIndices:
         conllu = is_conllu(first.fields)
         word = _place(columns.word or ("form" if conllu else "1"), first, conllu)
         tag = _place(columns.tag or ("upos" if conllu else "-1"), first, conllu) if tagged else None
@@ -138,7 +138,7 @@ def _shown(row: _Row) -> str:
 
 
 def _sentences(name: str, columns: TagColumns, tagged: bool) -> Iterator[Sentence]:
-    places: _Places | None = None
+    places: _ColumnIndices | None = None
     sentence: list[_Row] = []
     for where, line in itertools.chain(numbered_lines(name), [(name, "")]):
         if not line.strip():
@@ -149,20 +149,22 @@ def _sentences(name: str, columns: TagColumns, tagged: bool) -> Iterator[Sentenc
             row = _Row(where, fields_of(line))
             if row.fields[0] == DOCUMENT:
                 continue
-            places = places or _Places.of(row, columns, tagged)
+            places = places or _ColumnIndices.of(row, columns, tagged)
             places.check(row)
             if not places.conllu or row.fields[0].isdecimal():
                 sentence.append(row)
 
 
-def _comment(line: str, inside: bool, places: _Places | None) -> bool:
-    """Whether a line with # is none of a word; in columns between tabs, and within a sentence, it may be a word."""
+def _comment(line: str, inside: bool, places: _ColumnIndices | None) -> bool:
+    """Return True if a line that starts with # is a comment; inside a sentence of tab-separated columns it may be a
+    word.
+    """
     if not line.startswith("#"):
         return False
     return (places is not None and places.conllu) or (not inside and "\t" not in line)
 
 
-def _sentence(rows: list[_Row], places: _Places) -> Sentence:
+def _sentence(rows: list[_Row], places: _ColumnIndices) -> Sentence:
     words = tuple(row.fields[places.word] for row in rows)
     tags = () if places.tag is None else tuple(row.fields[places.tag] for row in rows)
     return Sentence(words, tags, rows[0].where)

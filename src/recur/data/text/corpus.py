@@ -1,15 +1,15 @@
-"""A corpus: any text, read in pieces, strict about its bytes, split before anything is counted.
+"""Corpus: text from any source, read in pieces, strictly decoded, split by position.
 
-    Corpus.of("book.txt")                 a file; .gz is opened
-    Corpus.of("a.txt", "b.txt")           several, one after the other
-    Corpus.of("folder/")                  all text files in it, in the order of their paths
+    Corpus.of("book.txt")                 a file; .gz is decompressed
+    Corpus.of("a.txt", "b.txt")           several files, one after another
+    Corpus.of("folder/")                  all text files of a folder, sorted by path
     Corpus.of("-")                        standard input
-    Corpus.of("pydoc")                    the Python language reference, which every Python carries
-    Corpus.of("stdlib")                   the sources of the standard library, likewise
+    Corpus.of("pydoc")                    the Python language reference, which comes with Python
+    Corpus.of("stdlib")                   the sources of the standard library
 
-Text is UTF-8. A byte-order mark is taken off, line ends become "\\n", and characters are composed (NFC); what was
-changed is counted in `notes`. Nothing is held but one piece at a time, so a corpus may be larger than memory; files of
-more than shards.LARGE bytes are cut into shards, which several processes look through, count and encode.
+Text is UTF-8. A byte-order mark is removed, line ends become "\\n", and characters are composed (NFC); changes are
+counted in `notes`. One piece is in memory at a time, so a corpus may be larger than memory. Files of more than
+shards.LARGE_TEXT_BYTES bytes are split into shards, which several processes read, count and encode.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from recur.data.text.shards import Known, cut, is_large, known_of
+from recur.data.text.shards import ShardInfo, is_large, scan_shards, split_sources
 from recur.data.text.sources import UTF_16, Source, find_sources, not_utf8
 from recur.data.text.tokenizers import composed, joins_before
 from recur.errors import TextError, shown
@@ -31,12 +31,12 @@ PIECE = 1 << 22
 """Bytes read at a time."""
 
 REACH = 1 << 24
-"""Characters, at most, among which the end of a line is looked for to cut a text at."""
+"""Largest distance, in characters, at which the end of a line is searched to split a text."""
 
 
 @dataclass
-class Notes:
-    """What reading changed."""
+class CorpusNotes:
+    """Counts of what reading changed."""
 
     files: int = 0
     skipped: int = 0
@@ -44,7 +44,7 @@ class Notes:
     line_ends: int = 0
     composed: int = 0
     shards: int = 0
-    """Of a large text, which is read and encoded by these."""
+    """Number of shards of a large text."""
 
     def __str__(self) -> str:
         parts = [f"{self.files} file{'s' * (self.files != 1)}"]
@@ -58,7 +58,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A range of characters of some sources.
+    """Range of characters of one or more sources.
 
     >>> train, valid, test = recur.data.text.Corpus.of("book.txt").split()  # by position: 90 %, 5 %, 5 %
     >>> train.characters > 10 * valid.characters
@@ -66,18 +66,18 @@ class Corpus:
     """
 
     name: str
-    """What the user called it."""
+    """Name that the user gave."""
     sources: tuple[Source, ...]
     begin: int = 0
     end: int | None = None
     skipped: int = 0
-    notes: Notes = field(default_factory=Notes, compare=False)
+    notes: CorpusNotes = field(default_factory=CorpusNotes, compare=False)
     progress: Callable[[int], object] | None = field(default=None, compare=False)
-    """Called with the number of characters of each piece that was read, for a progress bar."""
-    known: tuple[Known, ...] = field(default=(), compare=False)
-    """Of a large text: what is known of each source, so that only those are read that are asked for."""
+    """Called with the number of characters of each piece read, for a progress bar."""
+    known: tuple[ShardInfo, ...] = field(default=(), compare=False)
+    """For a large text, information on each shard, so that only requested shards are read."""
     ended: bool = False
-    """Whether its last line is, as that of a file with another behind it."""
+    """Whether a line end is added if the last line has none."""
 
     @staticmethod
     def of(*names: str) -> Corpus:
@@ -86,14 +86,14 @@ class Corpus:
         name = first if len(names) == 1 else f"{first} and {len(names) - 1} more"
         if not is_large(sources):
             return Corpus(name, tuple(sources), skipped=skipped)
-        parts = cut(sources)
-        known = known_of(parts)
+        parts = split_sources(sources)
+        known = scan_shards(parts)
         marks, line_ends, composed = (sum(one.changed[k] for one in known) for k in range(3))
-        notes = Notes(len(sources), skipped, marks, line_ends, composed, len(parts))
+        notes = CorpusNotes(len(sources), skipped, marks, line_ends, composed, len(parts))
         return Corpus(name, tuple(parts), skipped=skipped, notes=notes, known=tuple(known))
 
     def shards(self) -> list[Corpus]:
-        """The parts of a large text that lie in this one, each a text of its own: one behind the other they are it."""
+        """Return the shards of a large text within this range, each as a corpus; their concatenation is this corpus."""
         found = []
         for k, (low, high) in enumerate(self._spans()):
             begin, end = max(self.begin - low, 0), high - low if self.end is None else min(self.end, high) - low
@@ -105,13 +105,15 @@ class Corpus:
         return found
 
     def _spans(self) -> list[tuple[int, int]]:
-        """From which character to which each source goes; one without an end has one more, if another is behind it."""
+        """Return the character range of each source; a source without a final line end has one more, if another
+        follows.
+        """
         last = len(self.known) - 1
         sizes = [one.characters + (one.open_end and (self.ended or k < last)) for k, one in enumerate(self.known)]
         return _pairs([0, *itertools.accumulate(sizes)])
 
     def pieces(self) -> Iterator[str]:
-        """The text, piece by piece; a piece ends behind a line where it can."""
+        """Yield the text piece by piece; a piece ends after a line if possible."""
         if len(self.known) > 1:
             for part in self.shards():
                 yield from replace(part, progress=self.progress).pieces()
@@ -129,7 +131,7 @@ class Corpus:
                     self.progress(high - low)
 
     def _all_pieces(self) -> Iterator[str]:
-        notes = Notes() if self.known else self.notes
+        notes = CorpusNotes() if self.known else self.notes
         notes.files, notes.skipped = len(self.sources), self.skipped
         notes.byte_order_marks = notes.line_ends = notes.composed = 0
         for k, source in enumerate(self.sources):
@@ -153,7 +155,7 @@ class Corpus:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A name for exactly this text."""
+        """Hash of exactly this text."""
         sha = hashlib.sha256()
         if self.known:
             for part in self.shards():
@@ -164,9 +166,9 @@ class Corpus:
         return sha.hexdigest()
 
     def split(self, train: float = 0.9, valid: float = 0.05) -> tuple[Corpus, Corpus, Corpus]:
-        """Three parts by position, each ending behind a line or a word where one ends nearby."""
+        """Split by position into three parts, each ending after a line or a word if one ends nearby."""
         if not (0 < train <= 1 and 0 <= valid < 1 and train + valid <= 1 + 1e-12):
-            raise TextError(f"a split takes shares of at most 1 in all, got train {train} and valid {valid}")
+            raise TextError(f"the parts of a split must sum to at most 1, got train {train} and valid {valid}")
         N = self.characters
         if not N:
             raise TextError(f"{self.name} is empty: there is no text to work on")
@@ -175,7 +177,7 @@ class Corpus:
         better = [0, *(self._good_cut(cut, reach) for cut in cuts[1:3]), N]
         if all((a < b) == (c < d) for (a, b), (c, d) in zip(_pairs(cuts), _pairs(better), strict=True)):
             cuts = better  # unless that would leave a part without text
-        notes = [self.notes if self.known else Notes() for _ in range(3)]
+        notes = [self.notes if self.known else CorpusNotes() for _ in range(3)]
         parts = [
             replace(self, begin=self.begin + a, end=self.begin + b, notes=each)
             for (a, b), each in zip(_pairs(cuts), notes, strict=True)
@@ -183,7 +185,7 @@ class Corpus:
         return parts[0], parts[1], parts[2]
 
     def _good_cut(self, position: int, reach: int) -> int:
-        """A place near a position where a text can be cut: behind a line, else behind white space, else as it is."""
+        """Return a position near the given one to split at: after a line, else after white space, else unchanged."""
         if self.known:  # only what is near
             low = max(position - 1, 0)
             near = replace(
@@ -214,7 +216,7 @@ def _pairs(cuts: list[int]) -> list[tuple[int, int]]:
 
 
 def _decoded(stream: BinaryIO, source: Source) -> Iterator[str]:
-    """Strict UTF-8, in pieces; the error says which byte of which file."""
+    """Decode strict UTF-8 in pieces; errors name the byte and the file."""
     pending, offset = b"", source.begin
     while True:
         read = source.read(stream, PIECE)
@@ -233,8 +235,8 @@ def _decoded(stream: BinaryIO, source: Source) -> Iterator[str]:
             return
 
 
-def _normalised(texts: Iterator[str], notes: Notes, name: str, first: bool = True) -> Iterator[str]:
-    """Without a byte-order mark, with \\n line ends, composed; cut only where composing cannot reach across."""
+def _normalised(texts: Iterator[str], notes: CorpusNotes, name: str, first: bool = True) -> Iterator[str]:
+    """Remove a byte-order mark, convert line ends and compose; pieces end where composition cannot reach across."""
     carry = ""
     for text in texts:
         if first and text.startswith("\ufeff"):
@@ -250,13 +252,13 @@ def _normalised(texts: Iterator[str], notes: Notes, name: str, first: bool = Tru
 
 
 def normalised(text: str) -> str:
-    """A text as one that is read from a file: \\n line ends, composed characters."""
+    """Return a text as if it were read from a file: \\n line ends, composed characters."""
     if not isinstance(text, str):
         raise TextError(f"a text is a str, got {type(text).__name__} {shown(text)}")
-    return _clean(text, Notes(), "this")
+    return _clean(text, CorpusNotes(), "this")
 
 
-def _clean(text: str, notes: Notes, name: str) -> str:
+def _clean(text: str, notes: CorpusNotes, name: str) -> str:
     if "\r" in text:
         notes.line_ends += text.count("\r")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -266,7 +268,7 @@ def _clean(text: str, notes: Notes, name: str) -> str:
 
 
 def _safe_cut(text: str) -> int:
-    """Where a text can be cut: behind its last line, else before the last character that starts anew."""
+    """Return an index to split at: after the last line, else before the last character that starts anew."""
     newline = text.rfind("\n")
     if newline >= 0:
         return newline + 1

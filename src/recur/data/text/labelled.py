@@ -1,13 +1,16 @@
-"""Files of lines: each line with the place it comes from."""
+"""Text examples from files: lines, labelled texts (TSV or CSV), and pairs of source and target.
+
+Every example carries the file and line it comes from, for error messages.
+"""
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
+from recur.data.csv_files import find_delimiter, is_csv, read_rows
 from recur.data.text.corpus import Corpus, normalised
 from recur.data.text.sources import Source, find_sources
 from recur.data.text.tokenizers import whole_lines
@@ -16,33 +19,35 @@ from recur.utils.files import ends
 
 
 def numbered_lines(name: str) -> Iterator[tuple[str, str]]:
-    """The file and number of every line, and the line without its end. A folder's files come one after the other."""
+    """Yield `file:number` and the text of every line; the files of a folder follow one another."""
     for source in find_sources([name])[0]:
         yield from source_lines(source)
 
 
 def source_lines(source: Source) -> Iterator[tuple[str, str]]:
-    """… of one file."""
+    """Yield `file:number` and the text of every line of one source."""
     pieces = Corpus(source.name, (source,)).pieces()
     for number, line in enumerate(whole_lines(pieces, source.name), start=1):
         yield f"{source.name}:{number}", line
 
 
-LONGEST = 1 << 26
-"""Bytes of a line at most."""
+MAX_LINE_BYTES = 1 << 26
+"""Largest number of bytes of a line of standard input."""
 
 
-def arriving(blank: bool = False) -> Iterator[list[str]]:
-    """Those that have arrived together, so that nobody waits for a batch to fill; one that is `blank` is refused, if
-    not allowed."""
+def read_standard_input(blank: bool = False) -> Iterator[list[str]]:
+    """Yield the lines that have arrived so far, in batches, without waiting for a batch to fill.
+
+    blank   accept blank lines; else raise TextError
+    """
     held, number = b"", 0
     if sys.stdin is None or not ends(sys.stdin.buffer):
-        raise TextError("standard input is closed, or a device without an end")
+        raise TextError("standard input is closed or endless")
     while True:
         read = sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
         *lines, held = (held + read).split(b"\n") if read else (held, b"")
-        if len(held) > LONGEST:
-            raise TextError(f"standard input:{number + len(lines) + 1}: a line of more than {LONGEST:,} bytes")
+        if len(held) > MAX_LINE_BYTES:
+            raise TextError(f"standard input:{number + len(lines) + 1}: a line of more than {MAX_LINE_BYTES:,} bytes")
         texts = []
         for line in lines if read or lines[0] else []:
             number += 1
@@ -69,17 +74,17 @@ TEXTS = frozenset(
     ("text", "texts", "sentence", "review", "name", "content", "document", "message", "comment", "title", "word", "x",
      "文本", "句子", "评论", "内容", "文档", "消息", "标题", "姓名", "名字", "词")
 )  # fmt: skip
-"""What columns are called, in any case."""
+"""Usual names of label and text columns, in lower case."""
 
-LOOK = 1000
-"""Rows of a file that tell how it is laid out."""
+MAX_INSPECTED_ROWS = 1000
+"""Number of rows from which the layout of a file is inferred."""
 
-SHORT = 60
-"""Characters of a label at most, where the values have to tell which column they are."""
+MAX_LABEL_LENGTH = 60
+"""Largest number of characters of a label, if the layout is inferred from the values."""
 
 
 class LabelledText(NamedTuple):
-    """A text, its label, and where it stands.
+    """Text with its label and its place of origin.
 
     >>> first = recur.data.text.read_labelled(["names.tsv"])[0]
     >>> first.label, first.text
@@ -91,21 +96,21 @@ class LabelledText(NamedTuple):
     where: str
 
 
-class Row(NamedTuple):
+class LabelledRow(NamedTuple):
     where: str
     cells: list[str]
 
 
-class Layout(NamedTuple):
-    """Where label and text stand in a file's rows."""
+class LabelledLayout(NamedTuple):
+    """Columns of label and text in a file's rows."""
 
     label: int = 0
     text: int = 1
     header: tuple[str, ...] = ()
-    """The first row, if it is one of names."""
+    """First row, if it names the columns."""
 
     def note(self, name: str) -> str:
-        """What is worth saying of it; nothing of the plain form."""
+        """Return a note on the layout for the user; empty for the default layout."""
         found = [f"its first line ({', '.join(self.header)}) is a header"] if self.header else []
         if (self.label, self.text) != (0, 1):
             found.append(f"column {self.text + 1} is the text and column {self.label + 1} its label")
@@ -113,7 +118,7 @@ class Layout(NamedTuple):
 
 
 def read_labelled(names: Sequence[str], classes: Collection[str] = ()) -> list[LabelledText]:
-    """The texts of files; with the `classes` of a model, by which its labels are known too.
+    """Return the labelled texts of files. `classes` of a model help to find the label column.
 
     >>> sorted({line.label for line in recur.data.text.read_labelled(["names.tsv"])})
     ['Greek', 'Irish']
@@ -121,7 +126,7 @@ def read_labelled(names: Sequence[str], classes: Collection[str] = ()) -> list[L
     found: list[LabelledText] = []
     for source in find_sources(names)[0]:
         rows = list(_rows(source))
-        layout = find_layout([row.cells for row in rows[:LOOK]], classes)
+        layout = find_layout([row.cells for row in rows[:MAX_INSPECTED_ROWS]], classes)
         if is_csv(source.name):
             _check_named(rows, layout, source.name)
         found += [_labelled(row, layout) for row in rows[bool(layout.header) :]]
@@ -130,8 +135,8 @@ def read_labelled(names: Sequence[str], classes: Collection[str] = ()) -> list[L
     return found
 
 
-def _check_named(rows: Sequence[Row], layout: Layout, name: str) -> None:
-    """Which of several columns is the label is not guessed; a text with commas in it has more in some rows only."""
+def _check_named(rows: Sequence[LabelledRow], layout: LabelledLayout, name: str) -> None:
+    """Raise TextError if several columns have no names: which one is the label is not guessed."""
     width = len(rows[0].cells) if rows else 2
     if width > 2 and len(rows) > 1 and not layout.header and all(len(row.cells) == width for row in rows):
         raise TextError(
@@ -141,79 +146,60 @@ def _check_named(rows: Sequence[Row], layout: Layout, name: str) -> None:
 
 
 def named_columns(header: Sequence[str]) -> tuple[str, str] | None:
-    """The columns of texts and of labels, by their names; x and y may be anything."""
+    """Return the names of the text and label columns, if the header has them; x and y are too ambiguous."""
     text, label = (next((name for name in header if name.lower() in names), "") for names in (TEXTS, LABELS))
     return (text, label) if text and label and (text, label) != ("x", "y") else None
 
 
 def layout_note(names: Sequence[str]) -> str:
-    """What is worth saying of files: headers, and columns in another order."""
+    """Return notes on headers and swapped columns of files."""
     sources = find_sources(names)[0]
-    layouts = (find_layout([row.cells for row in islice(_rows(source), LOOK)]) for source in sources)
+    layouts = (find_layout([row.cells for row in islice(_rows(source), MAX_INSPECTED_ROWS)]) for source in sources)
     notes = (layout.note(source.name) for source, layout in zip(sources, layouts, strict=True))
     return "; ".join(filter(None, notes))
 
 
-def _rows(source: Source) -> Iterator[Row]:
-    return _between_commas(source_lines(source)) if is_csv(source.name) else _between_tabs(source_lines(source))
+def _rows(source: Source) -> Iterator[LabelledRow]:
+    return _between_commas(source) if is_csv(source.name) else _between_tabs(source_lines(source))
 
 
-def is_csv(name: str) -> bool:
-    return name.removesuffix(".gz").lower().endswith(".csv")
-
-
-def _between_tabs(lines: Iterable[tuple[str, str]]) -> Iterator[Row]:
+def _between_tabs(lines: Iterable[tuple[str, str]]) -> Iterator[LabelledRow]:
     for where, line in lines:
         cells = line.split("\t")
         if not line.strip():
             continue
         if len(cells) < 2:
             raise TextError(f"{where}: a line is label TAB text, got {line[:40]!r}")
-        yield Row(where, cells)
+        yield LabelledRow(where, cells)
 
 
-def _between_commas(lines: Iterable[tuple[str, str]]) -> Iterator[Row]:
-    """A quoted field may hold commas and line ends. Where the first line has no comma but semicolons or tabs, these
-    are what is between columns."""
-    lines = iter(lines)
-    first = next(lines, None)
-    if first is None:
-        return
-    mark = next((mark for mark in ",;\t" if mark in first[1]), ",")
-    lines, at = chain([first], lines), ""
-
-    def read() -> Iterator[str]:
-        nonlocal at
-        for where, line in lines:
-            at = where
-            yield f"{line}\n"
-
-    try:
-        for cells in csv.reader(read(), strict=True, delimiter=mark):
-            if not any(cells):
-                continue
-            if len(cells) < 2:
-                raise TextError(f"{at}: a row is label,text, got {shown(cells[0])}")
-            yield Row(at, cells)
-    except csv.Error as error:
-        raise TextError(f"{at}: no CSV: {error}") from None
+def _between_commas(source: Source) -> Iterator[LabelledRow]:
+    """Yield the rows of a CSV; a quoted cell may hold commas and line ends."""
+    lines = (f"{line}\n" for _, line in source_lines(source))
+    first = next(lines, "")
+    for line, cells in read_rows(chain([first], lines), source.name, delimiter=find_delimiter(first), strip=False):
+        if not any(cells):
+            continue
+        if len(cells) < 2:
+            raise TextError(f"{source.name}:{line}: a row is label,text, got {shown(cells[0])}")
+        yield LabelledRow(f"{source.name}:{line}", cells)
 
 
-def find_layout(rows: Sequence[Sequence[str]], classes: Collection[str] = ()) -> Layout:
-    """From a file's first rows."""
+def find_layout(rows: Sequence[Sequence[str]], classes: Collection[str] = ()) -> LabelledLayout:
+    """Infer the layout from a file's first rows."""
     first = [cell.strip() for cell in rows[0]] if rows else []
     named = [cell.lower() for cell in first]
     label = next((k for k, cell in enumerate(named) if cell in LABELS), None)
     text = next((k for k, cell in enumerate(named) if cell in TEXTS), None)
     if label is not None and text is not None:
-        return Layout(label, text, tuple(first))
+        return LabelledLayout(label, text, tuple(first))
     values = [{row[k].strip() for row in rows[1:] if len(row) > k} for k in (0, 1)]
     # One name may be a class's own: it is a header's where no other row has it.
     header = tuple(first) if label in (0, 1) and len(rows) > 2 and first[label] not in values[label] else ()
     if header and label is not None:
-        return Layout(label, 1 - label, header)
+        return LabelledLayout(label, 1 - label, header)
     swapped = any(len(row) == 2 for row in rows) and _is_swapped(rows, classes)
-    return Layout(1, 0) if swapped else Layout()
+    return LabelledLayout(1, 0) if swapped else LabelledLayout()
 
 
 def _is_swapped(rows: Sequence[Sequence[str]], classes: Collection[str]) -> bool:
@@ -226,12 +212,12 @@ def _is_swapped(rows: Sequence[Sequence[str]], classes: Collection[str]) -> bool
 
 
 def _repeats(values: Sequence[str]) -> bool:
-    """Whether at most half of them are distinct, and all are short."""
-    return 2 * len(set(values)) <= len(values) and max(map(len, values)) <= SHORT
+    """Return True if at most half of the values are distinct and all are short."""
+    return 2 * len(set(values)) <= len(values) and max(map(len, values)) <= MAX_LABEL_LENGTH
 
 
-def _labelled(row: Row, layout: Layout) -> LabelledText:
-    """With two columns all behind the first tab is the text, tabs among it; with a header, what it names."""
+def _labelled(row: LabelledRow, layout: LabelledLayout) -> LabelledText:
+    """Return the labelled text of a row. Without a header, everything after the first tab is the text."""
     cells = row.cells
     if not layout.header and layout.label == 0:
         label, text = cells[0], "\t".join(cells[1:])
@@ -250,7 +236,7 @@ def _labelled(row: Row, layout: Layout) -> LabelledText:
 
 
 class Pair(NamedTuple):
-    """A source, its target, and where they stand.
+    """Source and target with their place of origin.
 
     >>> recur.data.text.read_pairs(["pairs.tsv"])[0].target
     'c b 0 a'
@@ -259,11 +245,13 @@ class Pair(NamedTuple):
     source: str
     target: str
     where: str
-    """The file and line it comes from."""
+    """File and line."""
 
 
 def read_pairs(names: Sequence[str]) -> list[Pair]:
-    """One name, or several that end in .tsv, are tables; two other names are sources and their targets.
+    """Return pairs of source and target.
+
+    One file, or several .tsv files, are tables; two other files are sources and targets, line by line.
 
     >>> len(recur.data.text.read_pairs(["train.de", "train.en"]))      # line by line
     60
@@ -283,7 +271,7 @@ def read_pairs(names: Sequence[str]) -> list[Pair]:
 
 
 def read_lines(name: str) -> Iterator[str]:
-    """The lines of a file, without their ends."""
+    """Yield the lines of a file without line ends."""
     return whole_lines(Corpus.of(name).pieces(), name)
 
 

@@ -1,10 +1,12 @@
-"""What the fields of a table hold: numbers, nothing, or dates: whole numbers, YYYY, YYYY-MM, YYYYQ1 or YYYY-MM-DD, with
-or without a time; a slash may stand for the hyphen, and zeros in front may be missing."""
+"""Recognition of the kind of data in a file: images, signals, trees, tags, series, pairs, labelled or plain text.
+
+Only the first lines or the array headers are read. Dates are integers, YYYY, YYYY-MM, YYYYQ1 or YYYY-MM-DD, with or
+without a time; a slash may replace the hyphen, and leading zeros may be missing.
+"""
 
 from __future__ import annotations
 
 import codecs
-import csv
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -12,8 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recur.data.images import find_arrays, is_image_folder, split_name
-from recur.data.signals import look_at
+from recur.data.csv_files import MISSING, delimiter_error, is_csv, parse_number, read_rows
+from recur.data.images import find_image_arrays, is_image_folder, split_name
+from recur.data.signals import inspect_signals
 from recur.data.text.conll import DOCUMENT, fields_of, is_conllu
 from recur.data.text.labelled import named_columns
 from recur.data.text.sources import BUILT_IN, find_sources, not_utf8
@@ -22,57 +25,43 @@ from recur.data.text.trees import parse_tree
 from recur.errors import TextError, shown
 from recur.utils.files import too_long
 
-MISSING = frozenset(("", "na", "nan", "null", "none", "?"))
-"""What stands, in any case, where a value is missing."""
-
-LARGEST = 1e100
-"""Numbers beyond have no mean and no deviation that a computer could hold."""
-
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 _QUARTER = re.compile(r"(\d{4})-?[Qq]([1-4])")
 _DAY = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?", re.ASCII)
 
 
-class Position(NamedTuple):
-    """Where a date lies on a line."""
+class DatePosition(NamedTuple):
+    """Position of a date on the time axis."""
 
     kind: Literal["number", "month", "date"]
-    """How it is written."""
+    """How the date is written."""
     counted: tuple[float, ...]
-    """Its place; of days both in months, even where all are the same day of their month, and in seconds."""
+    """Position; for days both in months (equal steps for the same day of each month) and in seconds."""
 
 
-def number(field: str) -> float | None:
-    """None for what is no number, or missing."""
-    try:
-        return None if field.lower() in MISSING else float(field)
-    except ValueError:
-        return None
-
-
-def position(date: str) -> Position | None:
-    """None for what is no date."""
+def parse_position(date: str) -> DatePosition | None:
+    """Return the position of a date; None if the text is not a date."""
     if _WHOLE.fullmatch(date):
         place = float(date)
-        return Position("number", (place,)) if abs(place) <= 2**53 else None  # beyond, steps of 1 are none
+        return DatePosition("number", (place,)) if abs(place) <= 2**53 else None  # beyond, steps of 1 are none
     if month := _MONTH.fullmatch(date):
         year, part = int(month[1]), int(month[2])
         if 1 <= part <= 12:
-            return Position("month", (12.0 * year + part,))
+            return DatePosition("month", (12.0 * year + part,))
     if quarter := _QUARTER.fullmatch(date):
-        return Position("month", (12.0 * int(quarter[1]) + 3 * int(quarter[2]) - 2,))
-    when = time_of(date)
+        return DatePosition("month", (12.0 * int(quarter[1]) + 3 * int(quarter[2]) - 2,))
+    when = parse_time(date)
     if when is None:
         return None
     seconds = (when - datetime(1, 1, 1)).total_seconds()
     months = 12.0 * when.year + when.month + (when.day * 86400 + seconds % 86400) / 1e9
-    return Position("date", (months, seconds))
+    return DatePosition("date", (months, seconds))
 
 
-def time_of(date: str) -> datetime | None:
-    """Of a day, with or without a time; where it says how far its clock is from Greenwich's, the time there: an hour
-    that comes twice in autumn is told apart."""
+def parse_time(date: str) -> datetime | None:
+    """Parse a day with an optional time. A UTC offset is applied, so that the repeated hour in autumn is
+    unambiguous."""
     try:
         if plain := _DAY.fullmatch(date):
             year, month, day, hour, minute, second = (int(part or 0) for part in plain.groups())
@@ -83,51 +72,42 @@ def time_of(date: str) -> datetime | None:
         return None
 
 
-def no_commas(header: str, name: str) -> str | None:
-    """What is wrong with a table whose first line has semicolons or tabs in the place of commas, and what helps."""
-    for mark, called in ((";", "semicolons"), ("\t", "tabs")):
-        if mark in header and "," not in header:
-            written = "tr ',;' '.,'" if mark == ";" else "tr '\\t' ','"
-            return f"{name}: {called} between its columns, where commas are read; {written} < {shown(name)} > new.csv"
-    return None
-
-
 IDS = ("unique_id", "series_id", "item_id", "ts_id", "id", "series", "item")
-"""Names that a column of ids usually has, in any case."""
+"""Usual names of an id column, in lower case."""
 
 _NUMBERED = re.compile(r"[A-Za-z_]{0,8}(\d{1,6})")
 
 
-class Columns(NamedTuple):
-    """The names of the columns, by what they hold."""
+class TableColumns(NamedTuple):
+    """Names of the columns of a table by content."""
 
     header: tuple[str, ...]
     dates: str | None
-    """The first column that holds nothing but dates."""
+    """First column that holds only dates."""
     steps: str | None
-    """Without dates: the first column, if it counts evenly."""
+    """Without dates: the first column, if it counts regularly."""
     numbers: list[str]
-    """The other columns of numbers, some of which may be missing."""
+    """Other numeric columns, possibly with missing values."""
     words: list[str]
-    """All else, but for those that are empty."""
+    """Other columns that are not empty."""
     rows: int
     ids: str | None = None
-    """The column that names the series of each row, where there are several."""
+    """Column that names the series of each row, if there are several series."""
 
 
-def read_columns(lines: Sequence[str]) -> Columns | None:
-    """None for what is no table: a header and rows below it, all with as many fields."""
-    header, *rows = _fields(lines) or [()]
+def read_columns(lines: Sequence[str]) -> TableColumns | None:
+    """Return the columns of a table with a header and rows of equal length; None for other text."""
+    header, *rows = _read_cells(lines) or [[]]
     if not rows or {*map(len, rows)} != {len(header)}:
         return None
     columns = list(zip(*rows, strict=True))
     kinds = [(name, _kind(fields)) for name, fields in zip(header, columns, strict=True)]
     dates = next((name for name, kind in kinds if kind == "dates"), None)
     by_name = dict(zip(header, columns, strict=True))
-    ids = find_ids(by_name, dates) if dates else None
+    ids = find_id_column(by_name, dates) if dates else None
     steps = header[0] if dates is None and len(header) > 1 and _count_evenly(columns[0]) else None
-    return Columns(
-        header,
+    return TableColumns(
+        tuple(header),
         dates,
         steps,
         numbers=[name for name, kind in kinds if kind == "numbers" and name != steps],
@@ -137,9 +117,11 @@ def read_columns(lines: Sequence[str]) -> Columns | None:
     )
 
 
-def find_ids(columns: Mapping[str, Sequence[str]], date: str) -> str | None:
-    """Of the columns by their names, the one that tells several series apart: by its name, if its values repeat, or one
-    of words beside which no date comes twice."""
+def find_id_column(columns: Mapping[str, Sequence[str]], date: str) -> str | None:
+    """Return the column that distinguishes series: by its name, if its values repeat.
+
+    Otherwise the first text column with which no date occurs twice.
+    """
     free = {name: fields for name, fields in columns.items() if name != date}
     usual = {name.lower(): name for name in reversed(free)}
     named = (usual[name] for name in IDS if name in usual)
@@ -150,8 +132,8 @@ def find_ids(columns: Mapping[str, Sequence[str]], date: str) -> str | None:
     return next((name for name in words if not _repeats(list(zip(columns[date], free[name], strict=True)))), None)
 
 
-def looks_like_rows(header: Sequence[str], first: Sequence[str]) -> bool:
-    """Whether each row is a series: V1, V2, V3 … or dates above the values, and another id in front of each row."""
+def has_series_per_row(header: Sequence[str], first: Sequence[str]) -> bool:
+    """Return True if each row is a series: V1, V2, V3 … or dates in the header, and distinct ids in front."""
     if len(header) < 3 or _repeats(first) or any(cell.lower() in MISSING for cell in first):
         return False
     counted = [int(match[1]) for name in header[1:] if (match := _NUMBERED.fullmatch(name))]
@@ -159,108 +141,109 @@ def looks_like_rows(header: Sequence[str], first: Sequence[str]) -> bool:
     if not in_order and _kind(header[1:]) != "dates":
         return False
     # Dates down the side are a wide table, even of variables x1, x2 and x3.
-    return not any(number(cell) is not None or position(cell) is not None for cell in first)
+    return not any(parse_number(cell) is not None or parse_position(cell) is not None for cell in first)
 
 
 def _repeats(values: Sequence[object]) -> bool:
     return len(set(values)) < len(values)
 
 
-def _fields(lines: Sequence[str]) -> list[tuple[str, ...]]:
+def _read_cells(lines: Sequence[str]) -> list[list[str]]:
+    """Return the non-empty rows of a file's first lines; empty if they are not a CSV. The last row may be truncated."""
     try:
-        return [tuple(map(str.strip, row)) for row in csv.reader(lines) if any(row)]
-    except csv.Error:
+        return [cells for _, cells in read_rows(lines, "", strict=False) if any(cells)]
+    except TextError:
         return []
 
 
 def _kind(fields: Sequence[str]) -> Literal["dates", "numbers", "words", "nothing"]:
-    if all((place := position(field)) is not None and place.kind != "number" for field in fields):
+    if all((place := parse_position(field)) is not None and place.kind != "number" for field in fields):
         return "dates"
     there = [field for field in fields if field.lower() not in MISSING]
     if not there:
         return "nothing"
-    return "numbers" if all(number(field) is not None for field in there) else "words"
+    return "numbers" if all(parse_number(field) is not None for field in there) else "words"
 
 
 def _count_evenly(fields: Sequence[str]) -> bool:
-    """1, 2, 3 or 1700, 1701, 1702: three of them at least, for any two are evenly apart."""
-    places = [place.counted[0] for field in fields if (place := position(field)) is not None]
+    """Return True for at least three regularly increasing integers, such as 1, 2, 3 or 1700, 1701, 1702."""
+    places = [place.counted[0] for field in fields if (place := parse_position(field)) is not None]
     steps = {b - a for a, b in itertools.pairwise(places)}
     return len(places) == len(fields) >= 3 and len(steps) == 1 and min(steps) > 0
 
 
 BYTES, LINES = 1 << 16, 1000
-"""How much of a file is looked at."""
+"""Part of a file that is inspected."""
 
 COUNTED = 1 << 28
-"""Bytes of a file whose lines are counted, to see whether another one has as many."""
+"""Largest size in bytes of files whose lines are counted, to detect parallel files."""
 
 Kind = Literal["images", "signals", "steps", "trees", "tagged", "series", "pairs", "labelled", "text"]
 
 
-class Recognised(NamedTuple):
+class RecognisedData(NamedTuple):
     kind: Kind
     sure: bool
     """Whether there is no doubt."""
     why: str
-    """What the file looks like, in words."""
+    """Description of the file for the user."""
     columns: tuple[str, ...] = ()
-    """The names of a series' columns."""
+    """Column names of a series."""
 
 
 class _Head(NamedTuple):
-    """The first lines of a file."""
+    """First lines of a file."""
 
     name: str
     lines: list[str]
     whole: bool
-    """Whether they are all of it."""
+    """Whether these are all lines."""
 
     @property
     def rows(self) -> list[str]:
         return [line for line in self.lines if line.strip()]
 
 
-def recognise(names: Sequence[str]) -> Recognised:
-    """What the files of these names hold, together."""
+def recognise(names: Sequence[str]) -> RecognisedData:
+    """Return the kind of data that the files hold together."""
     if not names:
         raise TextError("no text given; name a file, a folder, - for standard input, pydoc or stdlib")
     found = [_recognise(str(name)) for name in names]
     kinds = {one.kind for one in found}
     if kinds == {"text"} and len(names) == 2 and _same_number_of_lines(str(names[0]), str(names[1])):
-        return Recognised("pairs", False, "two texts with the same number of lines")
+        return RecognisedData("pairs", False, "two texts with the same number of lines")
     if len(kinds) == 1 or kinds == {"labelled", "pairs"}:  # of those two the first file, the one to learn from, decides
         return found[0]._replace(sure=all(one.sure for one in found))
     named = "; ".join(f"{name} has {one.why}" for name, one in zip(names, found, strict=True))
-    return Recognised("text", False, f"files of several kinds: {named}")
+    return RecognisedData("text", False, f"files of several kinds: {named}")
 
 
-def _recognise(name: str) -> Recognised:
+def _recognise(name: str) -> RecognisedData:
     path = Path(name)
     if too_long(name):
-        raise TextError(f"no file {shown(name)}: its name is longer than any")
-    if (signals := look_at(name)) is not None:
+        raise TextError(f"no file {shown(name)}: its name is too long")
+    if (signals := inspect_signals(name)) is not None:
         kind: Kind = "steps" if signals.labels in ("steps", "sequences") else "signals"
-        return Recognised(kind, signals.sure, signals.why)
+        return RecognisedData(kind, signals.sure, signals.why)
     if split_name(name)[0].endswith(".npz"):
-        arrays = find_arrays(name)
+        arrays = find_image_arrays(name)
         n, *size = arrays.shape
         labels = f", labels {arrays.labels}" if arrays.labels is not None else " and no labels"
         why = f"{n:,} images of {' × '.join(map(str, size))} (array {arrays.images}{labels})"
-        return Recognised("images", arrays.labels is not None, why)
+        return RecognisedData("images", arrays.labels is not None, why)
     if path.is_dir() and is_image_folder(path):
-        return Recognised("images", True, "a folder of images for each class")
+        return RecognisedData("images", True, "a folder of images for each class")
     if path.is_dir():
-        return Recognised("text", True, "a folder of texts")
+        return RecognisedData("text", True, "a folder of texts")
     if name in ("-", "/dev/stdin") or (path.exists() and not path.is_file()):
-        return Recognised("text", True, "a stream of text")  # which could not be read again
+        return RecognisedData("text", True, "a stream of text")  # which could not be read again
     if name in BUILT_IN and not path.exists():
-        return Recognised("text", True, "a text that comes with Python")
+        return RecognisedData("text", True, "a text that comes with Python")
     head = _head(name)
     for rule in (_trees, _tagged, _between_tabs, _between_commas):
         if (found := rule(head)) is not None:
             return found
-    return Recognised("text", True, "lines of text" if head.rows else "nothing")
+    return RecognisedData("text", True, "lines of text" if head.rows else "nothing")
 
 
 def _head(name: str) -> _Head:
@@ -298,8 +281,8 @@ def _count_lines(name: str) -> int:
 # Trees and tags -------------------------------------------------------------------------------------------------
 
 
-def _trees(head: _Head) -> Recognised | None:
-    """Every line is one; some have nodes under nodes, or else (two words) in brackets would do."""
+def _trees(head: _Head) -> RecognisedData | None:
+    """Recognise bracketed trees: every line is one, and at least one has nested nodes."""
     rows = head.rows
     if not rows or not all(row.lstrip().startswith("(") for row in rows):
         return None
@@ -307,15 +290,16 @@ def _trees(head: _Head) -> Recognised | None:
         nested = [len(parse_tree(row).children) > 1 for row in rows]
     except TextError:
         return None
-    return Recognised("trees", True, "bracketed trees, one a line") if any(nested) else None
+    return RecognisedData("trees", True, "bracketed trees, one a line") if any(nested) else None
 
 
-def _tagged(head: _Head) -> Recognised | None:
-    """Groups of lines with blank lines between, of as many columns each; the last is of tags, some of which repeat."""
+def _tagged(head: _Head) -> RecognisedData | None:
+    """Recognise sentences separated by blank lines, with equal numbers of columns and repeating tags in the last
+    one."""
     sentences = _sentences(head.lines)
     rows = list(itertools.chain.from_iterable(sentences))
     if rows and all(map(is_conllu, rows)):
-        return Recognised("tagged", True, "CoNLL-U: ten columns a word, blank lines between sentences")
+        return RecognisedData("tagged", True, "CoNLL-U: ten columns a word, blank lines between sentences")
     if len(sentences) < 2 or len(rows) < 2 * len(sentences) or {*map(len, rows)} != {len(rows[0])}:
         return None
     tags, width = [row[-1] for row in rows], len(rows[0])
@@ -323,14 +307,14 @@ def _tagged(head: _Head) -> Recognised | None:
     if width == 1 or not _repeat(tags, 0.75) or not (usual or "\t" in head.rows[-1]):
         return None
     if width > 2:
-        sure = usual and sum(number(tag) is not None for tag in tags) < 0.5 * len(tags)
+        sure = usual and sum(parse_number(tag) is not None for tag in tags) < 0.5 * len(tags)
         doubt = "is a tag" if sure else "may be a tag"
-        return Recognised("tagged", sure, f"{width} columns, blank lines between sentences: the last {doubt}")
-    return Recognised("tagged", usual, "CoNLL columns: a word and a tag a line, blank lines between sentences")
+        return RecognisedData("tagged", sure, f"{width} columns, blank lines between sentences: the last {doubt}")
+    return RecognisedData("tagged", usual, "CoNLL columns: a word and a tag a line, blank lines between sentences")
 
 
 def _sentences(lines: list[str]) -> list[list[list[str]]]:
-    """The columns of every line, in groups that blank lines part; comments are left out."""
+    """Return the columns of every line, grouped by blank lines, without comments."""
     found: list[list[list[str]]] = [[]]
     for line in lines:
         if not line.strip():
@@ -341,7 +325,7 @@ def _sentences(lines: list[str]) -> list[list[list[str]]]:
 
 
 def has_columns(name: str) -> bool:
-    """Whether words stand below each other in a file, with or without their tags; else each line is a sentence."""
+    """Return True if a file has one word per line, with or without tags; else each line is a sentence."""
     head = _head(name)
     sentences = _sentences(head.lines)
     rows = list(itertools.chain.from_iterable(sentences))
@@ -362,46 +346,46 @@ def _look_like_tags(tags: Sequence[str]) -> bool:
 # Tables ---------------------------------------------------------------------------------------------------------
 
 
-def _between_tabs(head: _Head) -> Recognised | None:
+def _between_tabs(head: _Head) -> RecognisedData | None:
     rows = [row.split("\t") for row in head.rows]
     widths = [len(row) for row in rows if row[0].strip()]  # a tab in front is indentation
     width = max(set(widths), key=widths.count, default=1)
     if width == 1 or widths.count(width) < 0.9 * len(rows):
         return None
     if width > 2:
-        return Recognised("text", False, f"{width} columns between tabs")
+        return RecognisedData("text", False, f"{width} columns between tabs")
     first, second = zip(*(row for row in rows if len(row) == 2), strict=True)
     labels, texts = len(set(first)), len(set(second))
     if _repeat(first) and labels <= texts:
         values = f"{labels} short values that repeat" if labels > 1 else "one value"
-        return Recognised("labelled", False, f"2 columns between tabs, the first one of {values}")
+        return RecognisedData("labelled", False, f"2 columns between tabs, the first one of {values}")
     if _repeat(second):
         why = f"2 columns between tabs, the second one of {texts} short values that repeat"
-        return Recognised("labelled", False, why)
+        return RecognisedData("labelled", False, why)
     symbols = ", the second one of symbols between spaces" if between_spaces(second) else ""
-    return Recognised("pairs", False, f"2 columns between tabs, of values that hardly repeat{symbols}")
+    return RecognisedData("pairs", False, f"2 columns between tabs, of values that hardly repeat{symbols}")
 
 
 def _repeat(values: Sequence[str], distinct: float = 0.5) -> bool:
-    """Whether at most this share of them is distinct, and all are short."""
+    """Return True if at most this fraction of the values is distinct and all are short."""
     return len(set(values)) <= distinct * len(values) and max(map(len, values)) <= 60
 
 
-def _between_commas(head: _Head) -> Recognised | None:
+def _between_commas(head: _Head) -> RecognisedData | None:
     if (several := _series_in_rows(head)) is not None:
         return several
     found = read_columns(head.lines)
-    named = head.name.removesuffix(".gz").lower().endswith(".csv")
+    named = is_csv(head.name)
     if named and len(head.rows) < 2:
         raise TextError(f"{head.name} has {'a header and no rows' if head.rows else 'nothing in it'}")
     if named and (names := named_columns(re.split("[,;]", head.rows[0]))) and (found is None or not found.dates):
-        return Recognised("labelled", False, f"rows with a text ({names[0]}) and its label ({names[1]})")
-    if named and (why := no_commas(head.rows[0], head.name)):
+        return RecognisedData("labelled", False, f"rows with a text ({names[0]}) and its label ({names[1]})")
+    if named and (why := delimiter_error(head.rows[0], head.name)):
         raise TextError(why)
     if found is None or not found.numbers:
         if named and found is not None and len(found.header) == 2 and len(found.words) == 2:
-            return Recognised("labelled", False, f"2 columns between commas, {' and '.join(found.header)}")
-        return Recognised("text", False, "a .csv without a column of numbers") if named else None
+            return RecognisedData("labelled", False, f"2 columns between commas, {' and '.join(found.header)}")
+        return RecognisedData("text", False, "a .csv without a column of numbers") if named else None
     rows = f"{found.rows} rows" if head.whole else "rows"
     count = "one" if len(found.numbers) == 1 else len(found.numbers)
     steps = "dates" if found.dates else "evenly counted steps"
@@ -409,28 +393,29 @@ def _between_commas(head: _Head) -> Recognised | None:
     if not found.dates and not found.steps:
         why = f"{rows} with {count} column{'s' * (count != 'one')} of numbers and none of dates"
     if found.ids is not None:
-        return Recognised("series", True, f"{rows} of several series, told apart by {shown(found.ids)}", found.header)
+        return RecognisedData(
+            "series", True, f"{rows} of several series, told apart by {shown(found.ids)}", found.header
+        )
     doubts = [f"beside words ({', '.join(found.words[:3])})"] if found.words else []
     doubts += ["dates are written 2024-01-31"] * any(map(_OTHER_DATE.search, head.rows[1:2]))
-    doubts += ["without a header"] * all(number(name) is not None for name in found.numbers)
+    doubts += ["without a header"] * all(parse_number(name) is not None for name in found.numbers)
     sure = bool(found.dates or found.steps) and not doubts
-    return Recognised("series", sure, ", ".join([why, *doubts]), found.header)
+    return RecognisedData("series", sure, ", ".join([why, *doubts]), found.header)
 
 
 _OTHER_DATE = re.compile(r"(^|,)\s*\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\s*(,|$)")
 
 
-def _series_in_rows(head: _Head) -> Recognised | None:
-    """A series a row: ids in front, and numbers of which the last may be missing."""
-    try:
-        header, *rows = [[cell.strip() for cell in row] for row in csv.reader(head.lines) if any(row)] or [[]]
-    except csv.Error:
-        return None
+def _series_in_rows(head: _Head) -> RecognisedData | None:
+    """Recognise one series per row: ids in front, then numbers, of which the last may be missing."""
+    header, *rows = _read_cells(head.lines) or [[]]
     if not rows and not head.whole:  # a header longer than what is looked at
-        return Recognised("series", True, "a series in each row") if looks_like_rows(header[:-1], ["a"]) else None
-    if not rows or not looks_like_rows(header, [row[0] for row in rows]):
+        return (
+            RecognisedData("series", True, "a series in each row") if has_series_per_row(header[:-1], ["a"]) else None
+        )
+    if not rows or not has_series_per_row(header, [row[0] for row in rows]):
         return None
     cells = [cell for row in rows for cell in row[1:] if cell.lower() not in MISSING]
-    if max(map(len, rows)) > len(header) or not cells or any(number(cell) is None for cell in cells):
+    if max(map(len, rows)) > len(header) or not cells or any(parse_number(cell) is None for cell in cells):
         return None
-    return Recognised("series", True, f"{len(rows) if head.whole else 'several'} series, a row each")
+    return RecognisedData("series", True, f"{len(rows) if head.whole else 'several'} series, a row each")

@@ -1,4 +1,4 @@
-"""Ids of many shards as one long array, of which only what is asked for is read, and what comes next is read ahead."""
+"""Shards of large texts: splitting, scanning and caching; and their ids as one long array that is read on demand."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ import numpy as np
 
 from recur.data.text.sources import BUILT_IN, Source, part_of
 from recur.data.text.stream import Ids
-from recur.data.text.workers import each
+from recur.data.text.workers import map_in_processes
 from recur.errors import TextError
 from recur.utils.files import cache_folder, read_bounded, write_atomically
 
-AHEAD = 1 << 20
-"""Bytes of a shard that the system is asked for before they are needed."""
+READ_AHEAD_BYTES = 1 << 20
+"""Bytes of a shard that the system is asked to read ahead."""
 
 
 class Shards:
-    """Memory maps one behind the other; slices of it are arrays, and `[::-1]` is the same from the end."""
+    """Concatenation of memory-mapped arrays. Slices are arrays; `[::-1]` is the reversed view."""
 
     def __init__(self, parts: Iterable[Ids], backward: bool = False) -> None:
         self.parts = [part for part in parts if len(part)]
@@ -70,49 +70,53 @@ class Shards:
         return np.concatenate(found) if found else np.empty(0, self.dtype)
 
     def _read_ahead(self, k: int, at: int) -> None:
-        """Once for every such part of a shard, whichever lane comes to it; the system then reads while we compute."""
+        """Ask the system to read the next block of a shard, once per block; it reads while the network computes."""
         part = self.parts[k]
-        step = AHEAD // part.dtype.itemsize
+        step = READ_AHEAD_BYTES // part.dtype.itemsize
         block = at // step + (-1 if self.backward else 1)
         kept = getattr(part, "_mmap", None)
         if kept is None or block == self._asked[k] or not 0 <= block * step < len(part) or not hasattr(kept, "madvise"):
             return
         self._asked[k] = block
-        kept.madvise(mmap.MADV_WILLNEED, block * AHEAD, min(AHEAD, len(kept) - block * AHEAD))
+        kept.madvise(
+            mmap.MADV_WILLNEED, block * READ_AHEAD_BYTES, min(READ_AHEAD_BYTES, len(kept) - block * READ_AHEAD_BYTES)
+        )
 
 
-LARGE = 1 << 27
-"""Bytes of a text from which on it is cut."""
+LARGE_TEXT_BYTES = 1 << 27
+"""Size in bytes above which a text is split into shards."""
 
-SHARD = 1 << 25
-"""Bytes of a shard, about."""
+SHARD_BYTES = 1 << 25
+"""Approximate size of a shard in bytes."""
 
-DISTINCT = 20_000_000
-"""Different tokens, of which those seen once are forgotten when there are more: no vocabulary has as many."""
+MAX_DISTINCT_TOKENS = 20_000_000
+"""Limit on distinct tokens while counting; beyond it, tokens seen once are dropped."""
 
 
-class Known(NamedTuple):
-    """Of a shard."""
+class ShardInfo(NamedTuple):
+    """Information on one shard."""
 
     characters: int
     open_end: bool
-    """Its last line has no end."""
+    """Whether its last line has no line end."""
     digest: str
     changed: tuple[int, int, int]
-    """Byte-order marks, line ends and compositions that reading changes."""
+    """Numbers of byte-order marks, line ends and compositions that reading changes."""
 
 
 def is_large(sources: Sequence[Source]) -> bool:
-    """Whether these are cut: files, of more bytes than are read at once."""
-    return all(_is_file(source) for source in sources) and sum(os.path.getsize(s.name) for s in sources) > LARGE
+    """Return True if the sources are files of more than LARGE_TEXT_BYTES bytes together."""
+    return (
+        all(_is_file(source) for source in sources) and sum(os.path.getsize(s.name) for s in sources) > LARGE_TEXT_BYTES
+    )
 
 
-def cut(sources: Sequence[Source]) -> list[Source]:
-    """Files, and ranges of long ones."""
+def split_sources(sources: Sequence[Source]) -> list[Source]:
+    """Return files, and ranges of large files."""
     found: list[Source] = []
     for source in sources:
         size = os.path.getsize(source.name)
-        if source.name.endswith(".gz") or size <= 2 * SHARD:
+        if source.name.endswith(".gz") or size <= 2 * SHARD_BYTES:
             found.append(source)
             continue
         edges = [0, *_line_ends(source.name, size), size]
@@ -121,9 +125,9 @@ def cut(sources: Sequence[Source]) -> list[Source]:
 
 
 def _line_ends(name: str, size: int) -> Iterator[int]:
-    """Where lines end, one after every so many bytes."""
+    """Yield offsets of line ends about SHARD_BYTES apart."""
     with open(name, "rb") as file:
-        at = SHARD
+        at = SHARD_BYTES
         while at < size:
             file.seek(at)
             while line := file.readline(1 << 20):
@@ -132,7 +136,7 @@ def _line_ends(name: str, size: int) -> Iterator[int]:
                     break
             if at < size:
                 yield at
-            at += SHARD
+            at += SHARD_BYTES
 
 
 def _is_file(source: Source) -> bool:
@@ -142,8 +146,8 @@ def _is_file(source: Source) -> bool:
 # What is known of them -------------------------------------------------------------------------------------------
 
 
-def look(source: Source) -> Known:
-    """Read a shard once."""
+def scan_shard(source: Source) -> ShardInfo:
+    """Read a shard once and return its information."""
     from recur.data.text.corpus import Corpus
 
     whole, sha, last = Corpus(source.name, (source,)), hashlib.sha256(), "\n"
@@ -153,11 +157,13 @@ def look(source: Source) -> Known:
         sha.update(piece.encode())
         last = piece[-1:] or last
     notes = whole.notes
-    return Known(characters, last != "\n", sha.hexdigest(), (notes.byte_order_marks, notes.line_ends, notes.composed))
+    return ShardInfo(
+        characters, last != "\n", sha.hexdigest(), (notes.byte_order_marks, notes.line_ends, notes.composed)
+    )
 
 
-def known_of(shards: Sequence[Source]) -> list[Known]:
-    """All of them, from the cache where they were looked at before."""
+def scan_shards(shards: Sequence[Source]) -> list[ShardInfo]:
+    """Return the information on all shards, from the cache if they were scanned before."""
     stamps = {name: os.stat(name) for name in {shard.name for shard in shards}}
     lines = []
     for shard in shards:
@@ -165,18 +171,18 @@ def known_of(shards: Sequence[Source]) -> list[Known]:
         lines.append(f"{os.path.realpath(shard.name)} {shard.begin} {shard.end} {about.st_size} {about.st_mtime_ns}")
     content = "\n".join(["1", unicodedata.unidata_version, *lines])
     path = cache_folder() / f"{hashlib.sha256(content.encode(errors='surrogateescape')).hexdigest()[:32]}.shards.json"
-    with once(path):
+    with locked_file(path):
         kept = _read(path, len(shards))
         if kept is None:
-            kept = list(each(look, shards))
+            kept = list(map_in_processes(scan_shard, shards))
             _keep(path, json.dumps(kept).encode())
     return kept
 
 
-def _read(path: Path, count: int) -> list[Known] | None:
+def _read(path: Path, count: int) -> list[ShardInfo] | None:
     try:
         rows = json.loads(read_bounded(path, 1 << 28))
-        found = [Known(int(n), bool(end), str(sha), (int(a), int(b), int(c))) for n, end, sha, (a, b, c) in rows]
+        found = [ShardInfo(int(n), bool(end), str(sha), (int(a), int(b), int(c))) for n, end, sha, (a, b, c) in rows]
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     sound = len(found) == count and all(one.characters >= 0 and len(one.digest) == 64 for one in found)
@@ -189,13 +195,17 @@ def _keep(path: Path, content: bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         why = f"{error.strerror or error}: {error.filename or path}"
-        raise TextError(f"a large text's shards cannot be kept: {why}; RECUR_CACHE names another folder") from None
+        raise TextError(
+            f"the shards of a large text cannot be stored: {why}; set RECUR_CACHE to another folder"
+        ) from None
 
 
 @contextmanager
-def once(path: Path) -> Iterator[None]:
-    """One process makes a file of the cache, and others that want it wait for it; where a file system has no locks,
-    each makes it."""
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold a lock while a file of the cache is made, so that other processes wait for it.
+
+    On a file system without locks every process makes the file.
+    """
     try:
         import fcntl
     except ImportError:  # pragma: no cover  Windows
@@ -213,11 +223,11 @@ def once(path: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def merged(counts: Iterator[Counter[str]]) -> Counter[str]:
-    """The counts of all shards, in bounded memory."""
+def merge_counts(counts: Iterator[Counter[str]]) -> Counter[str]:
+    """Sum the counts of all shards in bounded memory."""
     total: Counter[str] = Counter()
     for one in counts:
         total.update(one)
-        if len(total) > DISTINCT:
+        if len(total) > MAX_DISTINCT_TOKENS:
             total = Counter({token: n for token, n in total.items() if n > 1})
     return total

@@ -1,4 +1,4 @@
-"""Bytes that are not UTF-8: what they may be instead, and what makes UTF-8 of them."""
+"""Sources of text: files, folders, pipes, standard input and built-in texts, as byte streams that can be reopened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UTF_16 = "UTF-16, iconv -f utf-16 -t utf-8 makes it UTF-8"
 
 
 def not_utf8(name: str, offset: int, data: bytes, error: UnicodeDecodeError) -> str:
-    """What is wrong with a file's bytes, and which encoding they may have instead."""
+    """Return a message that names the invalid byte and the likely encoding."""
     hint = "is it another encoding? iconv -f latin1 -t utf-8 makes it UTF-8"
     if offset == 0 and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         hint = f"it looks like {UTF_16}"
@@ -36,7 +36,7 @@ def not_utf8(name: str, offset: int, data: bytes, error: UnicodeDecodeError) -> 
 
 
 def _is_chinese(data: bytes) -> bool:
-    """Bytes above ASCII come in pairs that GB 2312 has; Latin-1 has them one by one between letters."""
+    """Return True if the bytes above ASCII come in pairs of GB 2312; Latin-1 has single ones between letters."""
     try:
         text = codecs.getincrementaldecoder("gb2312")("strict").decode(data)
     except UnicodeDecodeError:
@@ -60,8 +60,10 @@ def files_of(name: str) -> Iterator[Path]:
 
 
 def fingerprint(name: str, most: int | None = None) -> tuple[int, str]:
-    """Bytes in all, and their digest; of a folder, its files' names are part of it. What has more bytes than `most` is
-    read no further."""
+    """Return the total size in bytes and a digest; the digest of a folder includes its file names.
+
+    most   stop reading after this number of bytes
+    """
     path = Path(split_name(name)[0])
     if not path.is_dir():
         return _digest(path, most)
@@ -90,35 +92,35 @@ def _digest(path: Path, most: int | None) -> tuple[int, str]:
 
 
 SPOOLED = 1 << 32
-"""Bytes that come through a pipe at most; they are kept, to be read again."""
+"""Largest number of bytes read from a pipe; they are kept, to be read again."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One stream of bytes that can be opened again and again."""
+    """Stream of bytes that can be opened any number of times."""
 
     name: str
     open: Callable[[], BinaryIO]
     begin: int = 0
-    """Of a file of which this is a part, the first byte; and the one behind the last."""
+    """For a part of a file, the first byte and the byte after the last."""
     end: int | None = None
 
     def read(self, stream: BinaryIO, size: int) -> bytes:
-        """So many bytes of what was opened, or fewer at its end; damage is named with the source."""
+        """Read up to `size` bytes; errors name the source."""
         try:
             return stream.read(size)
         except (OSError, EOFError, zlib.error) as error:
             raise TextError(f"{self.name} cannot be read: {error}") from None
 
     def __reduce__(self) -> tuple[Callable[[str, int, int | None], Source], tuple[str, int, int | None]]:
-        """For another process, which opens it by its name."""
+        """Pickle by name, so that another process opens the source again."""
         if self.name not in BUILT_IN and not Path(self.name).is_file():
-            raise TextError(f"{self.name} is read by this process alone; for workers, write it to a file first")
+            raise TextError(f"{self.name} can be read only by this process; for workers, write it to a file first")
         return part_of, (self.name, self.begin, self.end)
 
 
 def part_of(name: str, begin: int = 0, end: int | None = None) -> Source:
-    """A source by its name; of a file, a range of its bytes."""
+    """Return a source by name; of a file, optionally a range of bytes."""
     ((source,), _) = find_sources([name])
     if end is None:
         return source
@@ -141,14 +143,14 @@ class _Range(io.BufferedIOBase):
 
 
 def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
-    """The sources behind what a user typed, and how many files were passed over as not text."""
+    """Return the sources that the names refer to, and the number of files skipped as not text."""
     if not names:
         raise TextError("no text given; name a file, a folder, - for standard input, pydoc or stdlib")
     found: list[Source] = []
     skipped = 0
     for name in map(str, names):
         if too_long(name):
-            raise TextError(f"no file {shown(name)}: its name is longer than any")
+            raise TextError(f"no file {shown(name)}: its name is too long")
         if not name:
             raise TextError("a text's name is empty; name a file, a folder, - for standard input, pydoc or stdlib")
         if name in ("-", "/dev/stdin"):
@@ -180,7 +182,7 @@ def _file(path: Path) -> Source:
 
 
 class _Unpacked(gzip.GzipFile):
-    """A .gz that ends where it would fill a memory."""
+    """Decompressed .gz with a limit on its size."""
 
     def __init__(self, path: Path) -> None:
         self._packed = open_stream(path)
@@ -200,8 +202,7 @@ class _Unpacked(gzip.GzipFile):
 
 
 def files_in(folder: Path) -> list[Path]:
-    """All files below a folder, in the order of their paths, but for hidden ones and those of runs: a model does not
-    learn from what it wrote."""
+    """Return all files below a folder, sorted by path, except hidden files and run folders."""
     try:
         files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not _hidden(p.relative_to(folder))]
     except OSError as error:
@@ -223,7 +224,7 @@ def _hidden(path: Path) -> bool:
 
 
 def _looks_like_text(path: Path) -> bool:
-    """Not empty, and without a zero byte, which pictures and archives have at once and text never."""
+    """Return True if the file is not empty and has no zero byte, which images and archives have early."""
     try:
         if not path.stat().st_size:  # or one of the system's own, whose reader may wait for ever
             return False
@@ -236,7 +237,7 @@ def _looks_like_text(path: Path) -> bool:
 
 @functools.cache
 def _pipe(path: Path, inode: int) -> Source:
-    """The same pipe is read once; another one may have its name later."""
+    """Return the source of a pipe, which can be read once; the inode distinguishes a later pipe of the same name."""
     try:
         with open_stream(path) as stream:
             return _spooled(str(path), stream)
@@ -247,12 +248,12 @@ def _pipe(path: Path, inode: int) -> Source:
 @functools.cache
 def _standard_input() -> Source:
     if sys.stdin is None or not ends(sys.stdin.buffer):
-        raise TextError("standard input is closed, or a device without an end")
+        raise TextError("standard input is closed or endless")
     return _spooled("standard input", sys.stdin.buffer)
 
 
 def _spooled(name: str, stream: BinaryIO) -> Source:
-    """What can be read once, kept so that it can be read again; on disk if it is large."""
+    """Return a copy of a stream that can be read again; on disk if it is large."""
     spool = tempfile.SpooledTemporaryFile(max_size=1 << 28)  # noqa: SIM115  it lives as long as the process
     while data := stream.read(1 << 20):
         spool.write(data)
@@ -261,7 +262,7 @@ def _spooled(name: str, stream: BinaryIO) -> Source:
             raise TextError(f"{name} has more than {SPOOLED >> 30} GiB, all that is kept of a pipe: write a file first")
 
     class Again(io.BufferedIOBase):
-        """Reads the spool from its start, each reader at its own pace; closing it keeps the spool."""
+        """Reader of the spool from its start; closing it keeps the spool."""
 
         def __init__(self) -> None:
             self.at = 0
@@ -285,7 +286,7 @@ def _pydoc() -> list[Source]:
 
 
 def _stdlib() -> list[Source]:
-    """The library's modules, without their tests, which are no more prose than data is."""
+    """Return the modules of the standard library without their tests."""
     root = Path(sysconfig.get_path("stdlib"))
     leave_out = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data", "lib2to3"}
 

@@ -1,4 +1,6 @@
-"""Arrays by what they hold."""
+"""Batches of token ids for truncated backpropagation: parallel lanes that continue from batch to batch, or random
+windows.
+"""
 
 from __future__ import annotations
 
@@ -12,48 +14,47 @@ from numpy.typing import NDArray
 from recur.errors import OptionError, TextError, unknown
 
 Ids = NDArray[np.integer]
-"""Whole numbers: ids of tokens, counts, places."""
+"""Integers: token ids, counts, indices."""
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 
-class Share(NamedTuple):
-    """One process's part of every batch."""
+class ProcessShard(NamedTuple):
+    """Part of every batch that one process handles."""
 
     rank: int = 0
     of: int = 1
 
     def lanes(self, rows: int) -> slice:
-        """Rows beside each other, for what goes on from batch to batch: the parts of all, one behind the other, are the
-        whole."""
+        """Return a contiguous slice of rows, for state that continues from batch to batch."""
         return slice(rows * self.rank // self.of, rows * (self.rank + 1) // self.of)
 
     def each(self) -> slice:
-        """Every so many rows, for examples: of a batch in the order of their lengths, every part has long ones."""
+        """Return every n-th row, for examples sorted by length: every process gets long ones."""
         return slice(self.rank, None, self.of)
 
 
-WHOLE = Share()
+FULL_BATCH = ProcessShard()
 
 
 PARTITIONS = ("sequential", "random")
 
 FEW_LENGTHS = 40
-"""Windows of so many steps or more vary by fives, where they vary."""
+"""Windows of at least this many steps vary in multiples of five."""
 
 
-class Place(NamedTuple):
-    """Where a batch stands in the text: rows of as many steps, each from a start of its own."""
+class BatchPosition(NamedTuple):
+    """Position of a batch in the text: rows of equal length, each with its own start."""
 
     starts: Ids
     """(B,)"""
     steps: int
     fresh: bool
-    """The rows do not continue those of the batch before."""
+    """Whether the rows do not continue those of the previous batch."""
 
 
 class Batch(NamedTuple):
-    """One step of training: predict y from x.
+    """Batch of inputs x and targets y.
 
     >>> stream = recur.data.text.Stream(np.arange(13), batch=2, window=3)
     >>> batch = next(iter(stream.batches(epoch=0)))
@@ -64,16 +65,16 @@ class Batch(NamedTuple):
     x: Ids
     """(B, T), int64."""
     y: Ids
-    """(B, T): x one token later."""
+    """(B, T): x shifted by one token."""
     fresh: Mask
-    """(B,), bool: the lane does not continue the batch before."""
+    """(B,), bool: whether the lane does not continue the previous batch."""
     at: Ids
-    """(B,): where in the text each row begins."""
+    """(B,): position of the first token of each row in the text."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Ids cut into batches of B lanes and windows of T steps.
+    """Ids split into batches of B lanes and windows of T steps.
 
     >>> stream = recur.data.text.Stream(np.arange(13), batch=2, window=3)
     >>> [batch.x[0].tolist() for batch in stream.batches(epoch=0)]      # the first lane reads on
@@ -86,9 +87,9 @@ class Stream:
     partition: str = "sequential"
     seed: int = 0
     jitter: bool = False
-    """Let the length of sequential windows vary: mostly near `window`, now and then near half of it."""
-    share: Share = WHOLE
-    """Which of the lanes are cut here."""
+    """Vary the length of sequential windows: mostly near `window`, sometimes near half of it."""
+    share: ProcessShard = FULL_BATCH
+    """Lanes that this process reads."""
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.window < 1:
@@ -103,45 +104,45 @@ class Stream:
             )
 
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
-        """One epoch, without its first `skip` batches."""
+        """Yield one epoch, without its first `skip` batches."""
         return map(self._cut, self.places(epoch, skip))
 
-    def places(self, epoch: int = 0, skip: int = 0) -> Iterator[Place]:
-        """Where those batches stand."""
+    def places(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchPosition]:
+        """Yield the positions of these batches."""
         if self.partition == "sequential":
             return self._sequential(epoch, skip)
         return self._random(epoch, skip)
 
-    def shared(self, share: Share) -> Self:
-        """The same batches, of which one process has some lanes."""
+    def shared(self, share: ProcessShard) -> Self:
+        """Return the stream with the lanes of one process."""
         if self.batch < share.of:
             raise OptionError(f"a batch of {self.batch} lanes is too small for {share.of} processes: raise --batch")
         return replace(self, share=share)
 
     def __len__(self) -> int:
-        """Batches in an epoch; about so many, where windows are drawn at random."""
+        """Return the number of batches of an epoch; approximate for random windows."""
         if self.partition == "sequential":
             return -(-self._lane() // self.window)
         return (len(self.ids) - self.window) // (self.window * self.batch) or 1
 
     def _lane(self) -> int:
-        """Predictions in a lane: all lanes are equally long, and at most B − 1 ids are left over."""
+        """Return the number of predictions per lane; at most B − 1 ids are left over."""
         return (len(self.ids) - 1) // self.batch
 
-    def _sequential(self, epoch: int, skip: int) -> Iterator[Place]:
+    def _sequential(self, epoch: int, skip: int) -> Iterator[BatchPosition]:
         lane = self._lane()
         starts = np.arange(self.batch) * lane
         begin = 0
         for k, length in enumerate(self._lengths(epoch)):
             end = min(begin + length, lane)
             if k >= skip:
-                yield Place(starts + begin, end - begin, fresh=k == 0)
+                yield BatchPosition(starts + begin, end - begin, fresh=k == 0)
             begin = end
             if begin == lane:
                 return
 
     def _lengths(self, epoch: int) -> Iterator[int]:
-        """As Merity et al. 2018 draw them, so that no token always stands at the edge of a window."""
+        """Yield window lengths as in Merity et al. 2018, so that no token is always at the edge of a window."""
         draw = np.random.default_rng((self.seed, epoch, 1))
         while True:
             if self.jitter:
@@ -153,16 +154,16 @@ class Stream:
             else:
                 yield self.window
 
-    def _random(self, epoch: int, skip: int) -> Iterator[Place]:
+    def _random(self, epoch: int, skip: int) -> Iterator[BatchPosition]:
         draw = np.random.default_rng((self.seed, epoch))
         slack = len(self.ids) - 1 - self.batch * self.window
         offset = int(draw.integers(min(self.window, slack + 1)))
         windows = (len(self.ids) - 1 - offset) // self.window
         starts = offset + draw.permutation(windows) * self.window
         for k in range(skip, windows // self.batch):
-            yield Place(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
+            yield BatchPosition(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
 
-    def _cut(self, place: Place) -> Batch:
+    def _cut(self, place: BatchPosition) -> Batch:
         starts, steps, fresh = place.starts[self.share.lanes(self.batch)], place.steps, place.fresh
         rows = np.stack([self.ids[start : start + steps + 1] for start in starts]).astype(np.int64)
         return Batch(rows[:, :-1], rows[:, 1:], np.full(len(starts), fresh), starts.astype(np.int64))

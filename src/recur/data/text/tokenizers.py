@@ -1,4 +1,4 @@
-"""The four tokens that every vocabulary begins with, and their ids: all else imports them from here."""
+"""Tokenizers: characters, words, subwords, lines and space-separated symbols; special tokens and Unicode helpers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ UNK, PAD, BOS, EOS = range(4)
 
 
 CASINGS = ("lower", "title", "upper", "mixed", "digits", "number", "digit inside", "sign", "other")
-"""`number` is digits with signs, as in 1,000.5; `other` is of letters that have no case."""
+"""Casings of words: `number` is digits with signs, as in 1,000.5; `other` is letters without case."""
 
 
 def casing_of(word: str) -> int:
-    """The place of a word's casing among CASINGS."""
+    """Return the index of a word's casing in CASINGS."""
     return CASINGS.index(_casing(word))
 
 
@@ -53,17 +53,17 @@ def _casing(word: str) -> str:
 STRIDE = 32
 
 _PERHAPS = re.compile(f"[\u0300-\U0010ffff]{{{MARKS // STRIDE}}}")
-"""All marks lie here; with the list of them, a search takes ten times as long."""
+"""Range that contains all combining marks; searching for the exact set takes ten times as long."""
 
 
 def joins_before(c: str) -> bool:
-    """Whether a code point belongs to what stands before it: an accent, a vowel sign, a joiner, a final of Hangul."""
+    """Return True if a code point belongs to the one before it: an accent, vowel sign, joiner or final of Hangul."""
     return unicodedata.category(c).startswith("M") or c in "\u200c\u200d" or "\u1160" <= c <= "\u11ff"
 
 
 @functools.cache
 def _marks() -> str:
-    """All of them, as what stands in [] of a pattern."""
+    """Return all combining marks as the inside of a character class."""
     found = [c for c in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0)) if joins_before(chr(c))]
     return "".join(map(chr, found))
 
@@ -90,16 +90,16 @@ def composed(text: str, where: str) -> str:
 
 
 def without_leading_marks(text: str) -> str:
-    """A text from its first whole letter on: of one written from its end, a mark may still wait for its letter."""
+    """Return a text from its first base letter on; a text generated backwards may start with marks."""
     return text[next((k for k, c in enumerate(text) if not joins_before(c)), len(text)) :]
 
 
 def between_spaces(lines: Iterable[str]) -> bool:
-    """Whether symbols stand between spaces, as in `t͡ʃ a n d`: nine in ten are of 1 to 3 letters, and nine in ten lines
-    that are longer than that have a space.
+    """Return True if lines are symbols separated by spaces, as in `t͡ʃ a n d`.
 
-    A letter is counted without its marks (ʰ, ː, a tie), and a syllable of Hangul by its letters. Of the words of a
-    text in English or German not even half are as short; Chinese without spaces has none between symbols.
+    Nine in ten symbols have 1 to 3 letters, and nine in ten longer lines have a space. A letter is counted without its
+    marks (ʰ, ː, a tie), and a syllable of Hangul by its letters. Fewer than half of the words of English or German text
+    are that short; Chinese without spaces has none between symbols.
     """
     rows = [line.split() for line in lines if line.strip()]
     symbols = [_letters(symbol) for row in rows for symbol in row]
@@ -117,10 +117,10 @@ def _letters(symbol: str) -> int:
 
 
 MEMORY = memory() / 2
-"""Bytes that the examples of a file may take: a line of four characters is kept in three hundred."""
+"""Largest memory in bytes of the examples of a file: a line of four characters takes three hundred."""
 
 LINES = 1 << 29
-"""Characters, at most, of a file of examples, all of which are in memory at once."""
+"""Largest number of characters of a file of examples, which are all in memory."""
 
 T = TypeVar("T")
 
@@ -144,8 +144,7 @@ def whole_words(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def whole_lines(pieces: Iterable[str], name: str) -> Iterator[str]:
-    """The lines of a text that comes in pieces, without their ends; not more of them than a memory holds, for whoever
-    asks keeps them."""
+    """Yield the lines of a text in pieces, without line ends; raise if they would not fit into memory."""
     held: list[str] = []
     read, before = 0, memory_taken()
     for piece in pieces:
@@ -166,7 +165,7 @@ def whole_lines(pieces: Iterable[str], name: str) -> Iterator[str]:
 
 
 def count_tokens(split: Callable[[str], list[str]], pieces: Iterable[str]) -> Counter[str]:
-    """Of all pieces, no word of which is cut."""
+    """Count the tokens of all pieces, none of which splits a word."""
     counts: Counter[str] = Counter()
     for piece in whole_words(pieces):
         counts.update(split(piece))
@@ -174,7 +173,7 @@ def count_tokens(split: Callable[[str], list[str]], pieces: Iterable[str]) -> Co
 
 
 def short_lines(pieces: Iterable[str], longest: int = 2000) -> Iterator[str]:
-    """Lines for sentencepiece, which passes over long ones in silence: those are cut, at white space if they can be."""
+    """Split long lines, at white space if possible: sentencepiece silently skips long lines."""
     for piece in whole_words(pieces):
         for line in piece.split("\n"):
             while len(line) > longest:
@@ -187,7 +186,7 @@ def short_lines(pieces: Iterable[str], longest: int = 2000) -> Iterator[str]:
 
 
 def between(items: Sequence[T], separator: T) -> Iterator[T]:
-    """The items, with a separator between each and the next."""
+    """Return the items with a separator between them."""
     for k, item in enumerate(items):
         if k:
             yield separator
@@ -195,7 +194,7 @@ def between(items: Sequence[T], separator: T) -> Iterator[T]:
 
 
 class Processor(Protocol):
-    """What is used of sentencepiece's, which has no types."""
+    """Interface of the sentencepiece processor, which has no type hints."""
 
     def get_piece_size(self) -> int: ...
     def id_to_piece(self, k: int) -> str: ...
@@ -206,7 +205,7 @@ class Processor(Protocol):
 
 @dataclass(frozen=True)
 class Subwords:
-    r"""Pieces of a sentencepiece model, kept as its bytes; lines end in <eos>.
+    r"""Subword tokenizer of sentencepiece, stored as the bytes of its model; lines end in <eos>.
 
     >>> vocab = recur.data.text.fit_vocab(recur.data.text.Corpus.of("book.txt"), "subword", pieces=300)
     >>> vocab.decode(vocab.encode("the word\n"))
@@ -257,14 +256,14 @@ class Subwords:
         try:
             return [processor.id_to_piece(k) for k in range(processor.get_piece_size())]
         except UnicodeDecodeError:
-            raise TextError("a model of sentencepiece is damaged: a piece is not UTF-8") from None
+            raise TextError("the sentencepiece model is damaged: a piece is not UTF-8") from None
 
     def split(self, text: str) -> list[str]:
         lines = self._processor().encode_as_pieces(text.split("\n"))
         return list(itertools.chain.from_iterable(between(lines, ["<eos>"])))
 
     def split_lines(self, lines: Sequence[str]) -> list[list[str]]:
-        """Of lines without ends inside, each by itself."""
+        """Split many lines, each without line ends, in one call."""
         return self._processor().encode_as_pieces(list(lines))
 
     def encode_lines(self, lines: Sequence[str]) -> list[Ids]:
@@ -300,7 +299,7 @@ class Subwords:
 
 @functools.lru_cache(maxsize=16)
 def _opened(model: bytes) -> Processor:
-    """A model is opened once: that takes as long as cutting hundreds of lines."""
+    """Return the processor of a model, cached: opening takes as long as splitting hundreds of lines."""
     spm = _sentencepiece()
     check_count("a sentencepiece model", "bytes", len(model), PIECES_BYTES, "train one with fewer pieces")
     try:
@@ -308,7 +307,7 @@ def _opened(model: bytes) -> Processor:
         if not model or not processor.get_piece_size():
             raise RuntimeError("it has no pieces")
     except Exception as error:  # whatever sentencepiece makes of bytes that are no model of its own
-        raise TextError(f"a model of sentencepiece is damaged: {_first_line(error)}") from None
+        raise TextError(f"the sentencepiece model is damaged: {_first_line(error)}") from None
     return processor
 
 
@@ -321,7 +320,7 @@ def _sentencepiece() -> ModuleType:
 
 
 def has_subwords() -> bool:
-    """Whether they can be learned here."""
+    """Return True if sentencepiece is installed."""
     return importlib.util.find_spec("sentencepiece") is not None
 
 
@@ -334,7 +333,7 @@ _CODE_POINTS = 0x110000
 
 @dataclass(frozen=True)
 class Characters:
-    """Every code point a token.
+    """Tokenizer in which every code point is a token.
 
     >>> list(recur.data.text.Characters().split("词元 a"))
     ['词', '元', ' ', 'a']
@@ -342,7 +341,7 @@ class Characters:
 
     kind: ClassVar[str] = "char"
     lines: ClassVar[bool] = False
-    """Whether lines are sequences of their own, ended by <eos>."""
+    """Whether lines are separate sequences that end in <eos>."""
 
     def split(self, text: str) -> list[str]:
         return list(text)
@@ -374,7 +373,7 @@ def _code_points(text: str) -> Ids:
 
 @dataclass(frozen=True)
 class Words:
-    r"""What stands between white space, and <eos> for the end of a line.
+    r"""Tokenizer of words separated by white space, with <eos> at line ends.
 
     >>> list(recur.data.text.Words(lower=True).split("The cat\nsat\n"))
     ['the', 'cat', '<eos>', 'sat', '<eos>']
@@ -419,7 +418,8 @@ _RESERVED = {"\n": "<eos>", "<bos>": "<unk>", "<pad>": "<unk>"}
 
 @functools.cache
 def _marked() -> re.Pattern[str]:
-    """Words with their marks, inner apostrophes and hyphens; a Han or Kana character; any other sign with its marks."""
+    """Return the pattern of words with inner apostrophes and hyphens, single Han or Kana characters, and other
+    signs."""
     han = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
     # re knows no class of marks: Hindi's vowel signs, Hebrew's points, and what joins Persian letters and emoji.
     marks = "".join(re.escape(chr(c)) for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M")
@@ -434,7 +434,7 @@ def _marked() -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Spaced:
-    """What stands between spaces: `p h o n e s`."""
+    """Tokenizer of symbols separated by spaces: `p h o n e s`."""
 
     kind: ClassVar[str] = "space"
     lines: ClassVar[bool] = False
@@ -457,7 +457,7 @@ class Spaced:
 
 @dataclass(frozen=True)
 class Lines(Spaced):
-    r"""A line is one token.
+    r"""Tokenizer in which a line is one token.
 
     >>> list(recur.data.text.Lines().split("one line\nanother"))
     ['one line', 'another']
@@ -476,7 +476,7 @@ Tokenizer = Characters | Words | Subwords | Spaced | Lines
 
 
 def make_tokenizer(kind: str, **options: str | bool) -> Tokenizer:
-    """From a tokenizer's `kind` and `options()`; one of subwords needs its model."""
+    """Return a tokenizer from its `kind` and `options()`; subwords also need their model."""
     if kind == "char":
         return Characters()
     if kind == "word":

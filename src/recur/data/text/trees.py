@@ -1,7 +1,7 @@
-"""Bracketed trees, one a line: `(3 (2 It) (4 (2 's) (4 great)))`.
+"""Bracketed trees, one per line: `(3 (2 It) (4 (2 's) (4 great)))`.
 
-A node is `(label word)` or `(label node node …)`. Errors name the file, the line and the column. The
-nodes of a tree are numbered children first, from left to right, the root last.
+A node is `(label word)` or `(label node node …)`. Errors name the file, line and column. Nodes are numbered children
+first, from left to right, the root last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PART = re.compile(r"[()]|[^ \t()]+")  # a word may hold a space of another kind
 
 @dataclass(frozen=True)
 class Tree:
-    """Words, and the children and labels of every node, leaves first; a node comes behind its children.
+    """Words, children and labels of the nodes of a tree; children come before their parent.
 
     >>> tree = recur.data.text.parse_tree("(3 (2 It) (4 (2 's) (4 great)))")
     >>> tree.words, tree.labels[-1]
@@ -32,18 +32,18 @@ class Tree:
     """
 
     words: tuple[str, ...]
-    """The leaves, from left to right."""
+    """Leaves from left to right."""
     children: Children
-    """Of every node; () is a leaf."""
+    """Children of every node; () is a leaf."""
     labels: tuple[str | None, ...]
-    """Of every node; None where there is none."""
+    """Label of every node; None if there is none."""
     where: str = ""
-    """The file and line it comes from …"""
+    """File and line."""
     columns: tuple[int, ...] = ()
-    """… and the column of every node's label."""
+    """Column of every node's label."""
 
     def spans(self) -> list[tuple[int, int]]:
-        """From which word to which each node reaches."""
+        """Return the first and last word of each node."""
         found: list[tuple[int, int]] = []
         leaves = 0
         for below in self.children:
@@ -52,7 +52,7 @@ class Tree:
         return found
 
     def bracketed(self) -> str:
-        """The tree as it is read; the inverse of `parse_tree`."""
+        """Return the tree as text; the inverse of `parse_tree`."""
         words = iter(self.words)
         word_of = {k: next(words) for k, below in enumerate(self.children) if not below}
         written: list[str] = []
@@ -70,7 +70,7 @@ class Tree:
 
 
 def read_trees(names: Sequence[str]) -> list[Tree]:
-    """The trees of files, a line each.
+    """Return the trees of files, one per line.
 
     >>> len(recur.data.text.read_trees(["trees.txt"]))
     60
@@ -82,7 +82,7 @@ def read_trees(names: Sequence[str]) -> list[Tree]:
 
 
 def parse_tree(line: str, where: str = "") -> Tree:
-    """One line.
+    """Parse one line.
 
     >>> recur.data.text.parse_tree("(1 (0 not) (1 bad))").bracketed()
     '(1 (0 not) (1 bad))'
@@ -95,7 +95,7 @@ def parse_tree(line: str, where: str = "") -> Tree:
 
 @dataclass
 class _Open:
-    """A node whose bracket is not closed yet."""
+    """Node whose bracket is not closed yet."""
 
     at: int
     column: int
@@ -105,7 +105,7 @@ class _Open:
 
 
 class _Parser:
-    """Parser of one line. Open nodes wait on a stack, not on Python's, so that TREE_DEPTH alone limits the depth."""
+    """Parser of one line, with an explicit stack so that only TREE_DEPTH limits the depth."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -149,7 +149,7 @@ class _Parser:
             self.stack[-1].children.append(len(self.children) - 1)
 
     def name(self, node: _Open, part: str, at: int) -> None:
-        """The first part in a bracket is a node's label, the second its word."""
+        """Store the label (first) or the word (second) of a node."""
         if node.children or node.word is not None:
             raise self.wrong(at, f"{part!r} is one word too many; a node has a label, and a word or nodes under it")
         if node.label is None:
@@ -172,7 +172,7 @@ class _Parser:
 
 
 def restructured(tree: Tree, structure: str) -> Tree:
-    """The same words under another tree. A label belongs to a span of words: it stays where that is a node again."""
+    """Return the same words under another tree. A label is kept if its span of words is a node again."""
     if structure == "given":
         return tree
     children = structure_of(structure, len(tree.words))
@@ -182,7 +182,7 @@ def restructured(tree: Tree, structure: str) -> Tree:
 
 
 def structure_of(structure: str, leaves: int) -> Children:
-    """A binary tree that needs no parse.
+    """Return a binary tree that needs no parser.
 
     balanced   halves of halves: ⌈log₂ τ⌉ deep for τ leaves
     left       (((a b) c) d), a chain from the left
@@ -211,7 +211,7 @@ def structure_of(structure: str, leaves: int) -> Children:
 
 
 def _balance(leaves: int, children: list[tuple[int, ...]]) -> int:
-    """Nodes over so many leaves, added to the list; the number of the topmost."""
+    """Add the nodes over these leaves to the list; return the index of the root."""
     below = () if leaves == 1 else (_balance((leaves + 1) // 2, children), _balance(leaves // 2, children))
     children.append(below)
     return len(children) - 1

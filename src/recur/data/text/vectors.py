@@ -1,10 +1,10 @@
-"""Word vectors from files: GloVe's text, word2vec's and fastText's, each also as a .gz.
+"""Pretrained word vectors from files of GloVe, word2vec and fastText, optionally as .gz.
 
-    the 0.418 0.24968 -0.41242 …          a line a token: GloVe
-    400000 300                            … behind a line with how many and how wide: word2vec, fastText .vec
+    the 0.418 0.24968 -0.41242 …          one token per line: GloVe
+    400000 300                            after a line with count and width: word2vec, fastText .vec
 
-A file is read once, line by line, and only the rows of tokens that are asked for are kept. A token that the file has
-in lower case only takes that row.
+A file is read once, line by line, and only the requested rows are kept. A token that the file has only in lower case
+takes that row.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from recur.data.text.tokenizers import composed
 from recur.errors import TextError, shown
 
 PIECE = 1 << 20
-"""Bytes read at once, and of a line at most."""
+"""Bytes read at once, and largest size of a line."""
 
 WIDEST = 1 << 14
-"""Numbers of a vector at most."""
+"""Largest width of a vector."""
 
 ALIASES = {"</s>": "<eos>", "<s>": "<bos>"}
-"""What others call the special tokens."""
+"""Names of the special tokens in other files."""
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
 class Vectors(NamedTuple):
-    """The rows of a file for some tokens."""
+    """Rows of a file for some tokens."""
 
     found: list[int]
-    """Which of the tokens asked for have one, in their order."""
+    """Requested tokens that the file has, in order."""
     rows: Table
-    """(found, width)"""
+    """Array of shape (found, width)."""
 
 
 def vectors_width(name: str) -> int:
-    """How wide the vectors of a file are."""
+    """Return the width of the vectors of a file."""
     return VectorFile(name).width
 
 
 def first_tokens(name: str, count: int) -> list[str]:
-    """So many tokens of a file from its start, where the frequent ones stand."""
+    """Return the first tokens of a file, which are usually the most frequent."""
     return list(itertools.islice((token for token, _, _ in VectorFile(name)), count))
 
 
 def read_vectors(name: str, tokens: Sequence[str]) -> Vectors:
-    """The vectors that a file has for tokens: of a token itself or, where it has none, of the same in lower case."""
+    """Return the vectors of tokens: of the token itself or, if missing, of its lower-case form."""
     file = VectorFile(name)
     exact = {token: k for k, token in enumerate(tokens)}
     cased: dict[str, list[int]] = {}
@@ -75,7 +75,7 @@ def read_vectors(name: str, tokens: Sequence[str]) -> Vectors:
 
 
 class VectorFile:
-    """Every token of a file, its numbers as they are written, and where they stand."""
+    """Iterator over the tokens of a file, their numbers as text, and their line."""
 
     def __init__(self, name: str) -> None:
         sources, _ = find_sources([name])

@@ -1,7 +1,7 @@
-"""The vocabulary: tokens by frequency, each with its number.
+"""Vocabulary: tokens ordered by frequency, with their ids; encoding of texts and corpora.
 
-Fitted on the training part only. <unk>, <pad>, <bos> and <eos> are always 0, 1, 2 and 3; the rest follow by frequency,
-the most frequent first, equal ones in the order of their characters, so that the same text gives the same numbers.
+The vocabulary is fitted on the training set only. <unk>, <pad>, <bos> and <eos> are always 0, 1, 2 and 3. The others
+follow by frequency, ties by code points, so that the same text gives the same ids.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from recur.data.text.corpus import Corpus
-from recur.data.text.shards import Shards, look, merged, once
+from recur.data.text.shards import Shards, locked_file, merge_counts, scan_shard
 from recur.data.text.stream import Ids, Mask
 from recur.data.text.tokenizers import (
     BOS,
@@ -36,7 +36,7 @@ from recur.data.text.tokenizers import (
     make_tokenizer,
     whole_words,
 )
-from recur.data.text.workers import each
+from recur.data.text.workers import map_in_processes
 from recur.errors import OptionError, TextError, shown
 from recur.utils.files import cache_folder, read_bounded, replacing, write_atomically
 from recur.utils.limits import VOCABULARY_BYTES, VOCABULARY_VALUES, check_json
@@ -44,7 +44,7 @@ from recur.utils.limits import VOCABULARY_BYTES, VOCABULARY_VALUES, check_json
 
 @contextmanager
 def _real(text: object) -> Iterator[None]:
-    """A text that is one: no number, and no half of a surrogate pair, which is what bytes that are not UTF-8 become."""
+    """Raise unless the argument is a str without lone surrogates, which invalid UTF-8 bytes become."""
     if not isinstance(text, str):
         raise TextError(f"a text is a str, got {type(text).__name__} {shown(text)}")
     try:
@@ -55,7 +55,7 @@ def _real(text: object) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Vocab:
-    r"""Tokens in the order of their ids, how often each was seen in training, and the tokenizer that made them.
+    r"""Tokens in the order of their ids, their training counts, and their tokenizer.
 
     >>> vocab = recur.data.text.Vocab.fit(recur.data.text.Corpus.of("book.txt"), recur.data.text.Words())
     >>> vocab.decode(vocab.encode("The network keeps\n"))
@@ -70,12 +70,12 @@ class Vocab:
         return len(self.tokens)
 
     def __getstate__(self) -> dict[str, object]:
-        """For another process: without what is made of these, functions among it."""
+        """Pickle without cached values, some of which are functions."""
         return {"tokens": self.tokens, "counts": self.counts, "tokenizer": self.tokenizer}
 
     @staticmethod
     def fit(corpus: Corpus, tokenizer: Tokenizer, min_freq: int = 1, max_size: int | None = None) -> Vocab:
-        """Count a corpus. `max_size` counts the four special tokens too; what falls out is <unk>."""
+        """Count a corpus. `max_size` includes the four special tokens; other tokens become <unk>."""
         if min_freq < 1:
             raise OptionError(f"min_freq must be a whole number ≥ 1, got {min_freq}")
         if max_size is not None and max_size <= len(SPECIALS):
@@ -104,14 +104,14 @@ class Vocab:
         return Vocab((*SPECIALS, *(t for t, _ in kept)), (*special, *(n for _, n in kept)), tokenizer)
 
     def joined(self, other: Vocab) -> Vocab:
-        """These tokens with their ids, and behind them those that only the other has."""
+        """Return this vocabulary followed by the tokens that only the other has."""
         counts = dict(zip(self.tokens, self.counts, strict=True))
         for token, n in zip(other.tokens, other.counts, strict=True):
             counts[token] = counts.get(token, 0) + n
         return Vocab(tuple(counts), tuple(counts.values()), self.tokenizer)
 
     def with_unseen(self, tokens: Iterable[str]) -> Vocab:
-        """These tokens, and behind them others that no text had so far; what the tokenizer would cut is none."""
+        """Return this vocabulary followed by further tokens; tokens that the tokenizer would split are left out."""
         new = {t: 0 for t in tokens if t not in self.ids and self.tokenizer.split(t) == [t]}
         return Vocab((*self.tokens, *new), (*self.counts, *new.values()), self.tokenizer)
 
@@ -126,23 +126,23 @@ class Vocab:
         return self.tokenizer.encoder(self.ids)
 
     def encode(self, text: str) -> Ids:
-        """Ids of a text, int32; what is not in the vocabulary is <unk>."""
+        """Return the ids of a text, int32; unknown tokens are <unk>."""
         with _real(text):
             return self._encoder(text)
 
     def encode_lines(self, lines: Sequence[str]) -> list[Ids]:
-        """The same of many lines, each by itself: of subwords, all in one call, which is ten times as fast."""
+        """Return the ids of many lines, each by itself; for subwords in one call, which is ten times as fast."""
         if isinstance(self.tokenizer, Subwords) and all(isinstance(line, str) for line in lines):
             with suppress(UnicodeEncodeError):  # which line it is, the slow way says
                 return self.tokenizer.encode_lines(lines)
         return [self.encode(line) for line in lines]
 
     def whole_tokens(self, pieces: Iterable[str]) -> Iterable[str]:
-        """Pieces that cut no token."""
+        """Return pieces that do not split a token."""
         return pieces if isinstance(self.tokenizer, Characters) else whole_words(pieces)
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Ids]:
-        """Ids of a text that comes in pieces, piece by piece; no word is cut."""
+        """Yield the ids of a text in pieces; no word is split."""
         return map(self._encoder, self.whole_tokens(pieces))
 
     def encode_corpus(self, corpus: Corpus) -> Ids:
@@ -154,7 +154,7 @@ class Vocab:
         return self.tokenizer.join(tokens[k] for k in ids)
 
     def unknown_tokens(self, text: str) -> Counter[str]:
-        """Which tokens of a text are not in the vocabulary, and how often they stand there."""
+        """Count the tokens of a text that are not in the vocabulary."""
         with _real(text):
             return Counter(token for token in self.tokenizer.split(text) if token not in self.ids)
 
@@ -162,13 +162,13 @@ class Vocab:
 
     @property
     def line_end(self) -> int | None:
-        """The id that ends a sequence, if lines are sequences of their own."""
+        """Id that ends a sequence, if lines are separate sequences; else None."""
         return EOS if self.tokenizer.lines else None
 
     def predictable(self) -> Mask:
-        """Which ids can come next: all that were seen, <unk> for what was not, and the end of a line. (K,), bool.
+        """Return a mask (K,) of ids that can be predicted: tokens seen in training, <unk>, and the line end.
 
-        Of subwords every piece can: with them any string can be written, whether or not training had the need.
+        All subwords can be predicted, because any string can be written with them.
         """
         can = np.array(self.counts) > 0
         if isinstance(self.tokenizer, Subwords):
@@ -218,7 +218,7 @@ class Vocab:
 
 
 def _check(tokens: object, counts: object, tokenizer: Tokenizer) -> None:
-    """What a file says it holds: as many counts as tokens, the special ones first, none of them twice."""
+    """Raise unless there are as many counts as tokens, the special tokens come first, and no token is repeated."""
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise TextError("its tokens are not a list of texts")
     if not isinstance(counts, list) or not all(type(n) is int and 0 <= n < 2**63 for n in counts):
@@ -226,7 +226,7 @@ def _check(tokens: object, counts: object, tokenizer: Tokenizer) -> None:
     if tuple(tokens[:4]) != SPECIALS or len(tokens) != len(counts):
         raise TextError("its tokens and counts do not fit")
     if len(set(tokens)) != len(tokens):
-        raise TextError("a token stands in it twice")
+        raise TextError("a token is repeated")
     try:
         "".join(tokens).encode()
     except UnicodeEncodeError:
@@ -245,7 +245,7 @@ def fit_vocab(
     max_size: int | None = None,
     pieces: int = 2000,
 ) -> Vocab:
-    """A vocabulary of characters, words or subwords, from options as the command line and a configuration have them.
+    """Fit a vocabulary of characters, words or subwords, with the options of the command line.
 
     >>> vocab = recur.data.text.fit_vocab(recur.data.text.Corpus.of("book.txt"), "word", lower=True)
     >>> "the" in vocab.tokens, "The" in vocab.tokens
@@ -255,7 +255,7 @@ def fit_vocab(
         return Vocab.fit(corpus, _tokenizer(corpus.pieces(), token, punctuation, lower, pieces), min_freq, max_size)
     asked = f"1 {corpus.digest} {token} {punctuation} {lower} {min_freq} {max_size} {pieces}"
     path = cache_folder() / f"{hashlib.sha256(asked.encode()).hexdigest()[:32]}.vocab.json"
-    with once(path):
+    with locked_file(path):
         with suppress(TextError):  # it is not there, or damaged
             return Vocab.load(path)
         made = Vocab.fit(corpus, _tokenizer(some_of(corpus), token, punctuation, lower, pieces), min_freq, max_size)
@@ -274,7 +274,7 @@ def fit_lines(
     max_size: int | None = None,
     pieces: int = 2000,
 ) -> Vocab:
-    """The same of lines that stand alone: what is between them is no token."""
+    """Fit a vocabulary to separate lines; line ends are not tokens."""
     lines = list(lines)
     tokenizer = _tokenizer(lines, token, punctuation, lower, pieces)
     if isinstance(tokenizer, Subwords):
@@ -292,7 +292,7 @@ def _tokenizer(texts: Iterable[str], token: str, punctuation: bool, lower: bool,
 
 
 SAMPLE = 1 << 25
-"""Characters from which subwords of a large text are learned: as much of each of its shards."""
+"""Number of characters from which subwords of a large text are trained, drawn equally from its shards."""
 
 
 def some_of(corpus: Corpus) -> Iterator[str]:
@@ -310,10 +310,10 @@ def some_of(corpus: Corpus) -> Iterator[str]:
 
 
 def count_corpus(corpus: Corpus, tokenizer: Tokenizer) -> Counter[str]:
-    """How often each token is there; of a large text, by several processes."""
+    """Count the tokens of a corpus; of a large text, in several processes."""
     if len(corpus.known) < 2:
         return tokenizer.count(corpus.pieces())
-    return merged(each(_count_shard, [(part, tokenizer) for part in corpus.shards()]))
+    return merge_counts(map_in_processes(_count_shard, [(part, tokenizer) for part in corpus.shards()]))
 
 
 def _count_shard(job: tuple[Corpus, Tokenizer]) -> Counter[str]:
@@ -322,17 +322,17 @@ def _count_shard(job: tuple[Corpus, Tokenizer]) -> Counter[str]:
 
 
 CHUNK = 1 << 20
-"""Ids looked at together."""
+"""Number of ids checked at a time."""
 
 LEFT = 3600.0
-"""Seconds after which a part that nobody writes to is one that a killed process left."""
+"""Seconds after which an unfinished file is considered left by a killed process."""
 
 
 def encoded(corpus: Corpus, vocab: Vocab, folder: Path | None = None) -> Ids:
-    """The ids of a corpus as a read-only memory map."""
+    """Return the ids of a corpus as a read-only memory map."""
     folder = folder or cache_folder()
     if len(corpus.known) > 1:
-        written = each(_encode_shard, [(part, vocab, folder) for part in corpus.shards()])
+        written = map_in_processes(_encode_shard, [(part, vocab, folder) for part in corpus.shards()])
         return Shards(_mapped(path, np.dtype(dtype)) for path, dtype in written)  # type: ignore[return-value]
     return _mapped(*_kept(corpus, vocab, folder))
 
@@ -343,11 +343,11 @@ def _encode_shard(job: tuple[Corpus, Vocab, Path]) -> tuple[Path, str]:
 
 
 def _kept(corpus: Corpus, vocab: Vocab, folder: Path) -> tuple[Path, np.dtype[Any]]:
-    """The file of a text's ids, which is made if it is not there, by one process at a time."""
+    """Return the cached file of a text's ids; one process at a time makes it."""
     key = hashlib.sha256(f"2 {corpus.digest} {vocab.digest}".encode()).hexdigest()[:32]
     data, about = folder / f"{key}.ids", folder / f"{key}.json"
     dtype = np.dtype("<u2" if len(vocab) <= 1 << 16 else "<i4")
-    with once(data):
+    with locked_file(data):
         if _found(data, about, key, dtype, len(vocab)) is None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -356,12 +356,12 @@ def _kept(corpus: Corpus, vocab: Vocab, folder: Path) -> tuple[Path, np.dtype[An
                 write_atomically(about, json.dumps({"key": key, "sha256": written, "text": corpus.name}).encode())
             except OSError as error:
                 why = f"{error.strerror or error}: {error.filename or folder}"
-                raise TextError(f"{corpus.name} cannot be encoded: {why}; RECUR_CACHE names another folder") from None
+                raise TextError(f"{corpus.name} cannot be encoded: {why}; set RECUR_CACHE to another folder") from None
     return data, dtype
 
 
 def _found(data: Path, about: Path, key: str, dtype: np.dtype[np.generic], K: int) -> Ids | None:
-    """The ids of a finished file; None if there is none, or it is not what it was."""
+    """Return the ids of a finished file; None if it is missing or damaged."""
     try:
         content = json.loads(read_bounded(about, 1 << 20))
         if not isinstance(content, dict) or content.get("key") != key or data.stat().st_size % dtype.itemsize:
@@ -385,7 +385,7 @@ def _mapped(data: Path, dtype: np.dtype[np.generic]) -> Ids:
 
 
 def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]) -> str:
-    """The hash of the ids."""
+    """Write the ids; return their hash."""
     text, written = hashlib.sha256(), hashlib.sha256()
 
     def hashed() -> Iterator[str]:
@@ -394,7 +394,7 @@ def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]
             yield piece
 
     # Of a shard all is read, though a part is taken: its digest is that of what it was when it was looked at.
-    if corpus.known and look(corpus.sources[0]).digest != corpus.known[0].digest:
+    if corpus.known and scan_shard(corpus.sources[0]).digest != corpus.known[0].digest:
         raise TextError(f"{corpus.sources[0].name} changed while it was being read")
     with replacing(data) as out:
         for ids in vocab.encode_pieces(hashed()):
@@ -407,7 +407,7 @@ def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left behind; what another one is writing now is younger."""
+    """Remove files that killed processes left; files being written are younger."""
     for part in folder.glob(".*.part"):
         with suppress(OSError):
             if time.time() - part.stat().st_mtime > LEFT:

@@ -1,6 +1,7 @@
-"""Work on parts of a text, on several processes: each is a Python of its own that imports this room and no more.
+"""Worker processes that apply a function to parts of a text.
 
-Started by name, not forked: whoever calls may have threads, a GPU, or a script without `if __name__ == "__main__"`.
+Each worker is a new Python process that imports only the module of the function. Workers are started by name, not
+forked: the caller may have threads, a GPU, or a script without `if __name__ == "__main__"`.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ JobT = TypeVar("JobT")
 FoundT = TypeVar("FoundT")
 
 MOST = 16
-"""Processes at most: beyond that a disk is what they wait for."""
+"""Largest number of processes: more would wait for the disk."""
 
 
-def cores() -> int:
+def available_cores() -> int:
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(found, MOST)
 
 
-def each(work: Callable[[JobT], FoundT], jobs: Sequence[JobT], processes: int | None = None) -> Iterator[FoundT]:
-    """What a function of a module makes of every job, in their order. One process is this one."""
-    count = min(processes or cores(), len(jobs))
+def map_in_processes(
+    work: Callable[[JobT], FoundT], jobs: Sequence[JobT], processes: int | None = None
+) -> Iterator[FoundT]:
+    """Yield the results of a module-level function for all jobs, in order. A single process is the current one."""
+    count = min(processes or available_cores(), len(jobs))
     if count <= 1:
         yield from map(work, jobs)
         return
@@ -85,7 +88,9 @@ class _Worker:
             self.process.stdin.flush()
             failed, found = pickle.load(self.process.stdout)
         except (OSError, EOFError):
-            raise TextError("a process that read a part of the text was ended, by a lack of memory maybe") from None
+            raise TextError(
+                "a worker process that read a part of the text was killed, possibly by a lack of memory"
+            ) from None
         if failed:
             raise found
         return found
@@ -99,7 +104,7 @@ class _Worker:
 
 
 def serve() -> None:
-    """In such a process: jobs from standard input until it ends; what is printed goes to standard error."""
+    """Answer jobs from standard input in a worker; output of print goes to standard error."""
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)
         answer(sys.stdin.buffer, out)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recur.models import Classifier
-from recur.models.calibration import Mixture, calibrated
+from recur.models.calibration import Mixture, calibrate
 from recur.models.options import ClassifierOptions
 from recur.tasks.classify.data import Example, TextBatch
 from recur.tasks.classify.tfidf import LinearText
@@ -64,10 +64,10 @@ class TextModel(Classifier):
     def calibrate(self, parts: Sequence[Tensor], targets: Sequence[int]) -> list[Tensor]:
         """Fit the mixtures to examples. What is returned, of the mixture and of the network alone, is of shares that
         were fitted to the other half each."""
-        alone = calibrated(self.temperature, parts[:1], targets, self.class_weights)
+        alone = calibrate(self.temperature, parts[:1], targets, self.class_weights)
         if self.blend is None:
             return [alone]
-        return [calibrated(self.blend, parts, targets, self.class_weights), alone]
+        return [calibrate(self.blend, parts, targets, self.class_weights), alone]
 
 
 @torch.no_grad()

@@ -27,7 +27,7 @@ from torch.nn.functional import embedding_bag, nll_loss, one_hot
 
 from recur.data.text import SPECIALS, Vocab
 from recur.data.text.tokenizers import Characters, Words
-from recur.models.calibration import cross_mixed
+from recur.models.calibration import cross_fit_mixture
 
 SMOOTHED = (0.03, 0.1, 0.3, 1.0)
 """α: what every n-gram is counted beside its texts."""
@@ -209,7 +209,7 @@ def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, we
     def beside_regression(alpha: float) -> float:
         """The loss of the two as one: naive Bayes alone is too sure of itself to be judged."""
         fit_bayes(model, rows, y, alpha, weights)
-        mixed = cross_mixed([model.by_bayes(held), model.by_regression(held)], targets, start=(0.0, 1.0))
+        mixed = cross_fit_mixture([model.by_bayes(held), model.by_regression(held)], targets, start=(0.0, 1.0))
         return float(nll_loss(mixed, targets, weights))
 
     alpha = min(SMOOTHED, key=beside_regression) if known else SMOOTHED[1]

@@ -12,10 +12,10 @@ import torch
 from recur.data.text import SPECIALS, Pair
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Floats, Ids
-from recur.decoding import Choice, beam_search, greedy, likelihoods, sample
+from recur.decoding import SamplingOptions, beam_search, greedy_decode, likelihoods, sample_decode
 from recur.errors import OptionError, TextError, unknown
 from recur.models import ConditionalModel
-from recur.models.decoder import DecoderWriter
+from recur.models.decoder import BatchDecoder
 from recur.options import Natural, checked
 from recur.runs import Run
 from recur.tasks.conditional.plain import plain_models
@@ -43,9 +43,9 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         """Lines of a label, drawn as one batch; with `width`, the likeliest that beam search finds."""
         writer = self._writer(label)
         if checked("width", width, Natural):
-            found = beam_search(writer, width, width)[0] if width > 1 else greedy(writer)
+            found = beam_search(writer, width, width)[0] if width > 1 else greedy_decode(writer)
         else:
-            found = sample(writer, Choice(**choice), samples, seed)[0]
+            found = sample_decode(writer, SamplingOptions(**choice), samples, seed)[0]
         return [self.task.decode(self.vocab, made) for made in found]
 
     @torch.no_grad()
@@ -60,18 +60,20 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         **choice: Any,
     ) -> Iterator[JsonObject]:
         """A line of each label, drawn, or with `beam` the likeliest found; several with `samples` or `nbest`."""
-        self.refuse({name: value for name, value in choice.items() if name not in Choice.__dataclass_fields__})
+        self.refuse({name: value for name, value in choice.items() if name not in SamplingOptions.__dataclass_fields__})
         for label in lines:
             writer = self._writer(label.strip())
             if beam or nbest > 1:
                 self.refuse(choice)
-                found = greedy(writer) if max(beam, nbest) == 1 else beam_search(writer, max(beam, nbest), nbest)[0]
+                found = (
+                    greedy_decode(writer) if max(beam, nbest) == 1 else beam_search(writer, max(beam, nbest), nbest)[0]
+                )
             else:
-                found = sample(writer, Choice(**choice), samples, seed)[0]
+                found = sample_decode(writer, SamplingOptions(**choice), samples, seed)[0]
             made = [{"output": self.task.decode(self.vocab, w), "score": w.score, "cut": w.cut} for w in found]
             yield {"input": label, **made[0], "nbest": made}
 
-    def _writer(self, label: str) -> DecoderWriter:
+    def _writer(self, label: str) -> BatchDecoder:
         if not isinstance(label, str) or label not in self.labels:
             raise OptionError(unknown("label", label, self.labels))
         k = torch.tensor([self.run.vocabs["labels"].ids[label]], device=self.model.labels.weight.device)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from recur.data.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
 from recur.data.text.tokenizers import without_leading_marks
-from recur.decoding import Choice, Written, sample
-from recur.models import ConditionalModel, Scores
+from recur.decoding import DecodedSequence, SamplingOptions, sample_decode
+from recur.models import ConditionalModel, DecoderScores
 from recur.runs import Vocabs
 from recur.tasks.conditional.options import ConditionalOptions
 from recur.tasks.conditional.plain import plain_models
@@ -57,7 +57,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         encoded = super().encode(pairs, source, target, training=training)
         return [(label, line[::-1].copy()) for label, line in encoded] if self.backward else encoded
 
-    def decode(self, vocab: Vocab, made: Written) -> str:
+    def decode(self, vocab: Vocab, made: DecodedSequence) -> str:
         """The text of a line that was written, from its first whole letter on."""
         return without_leading_marks(vocab.decode(made.ids[::-1])) if self.backward else vocab.decode(made.ids)
 
@@ -87,8 +87,8 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
         return ConditionalModel(len(vocabs["labels"]), len(vocabs["vocab"]), self.options)
 
-    def score(self, model: ConditionalModel, batch: PairBatch, forced: Tensor | None = None) -> Scores:
-        scores: Scores = model(batch.source[:, 0], batch.target, batch.lengths, forced)
+    def score(self, model: ConditionalModel, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
+        scores: DecoderScores = model(batch.source[:, 0], batch.target, batch.lengths, forced)
         return scores
 
     def validate(self, model: ConditionalModel, data: PairData) -> Validation:
@@ -98,7 +98,9 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
 
     def sample(self, model: ConditionalModel, data: PairData) -> str:
         labels = torch.arange(len(SPECIALS), min(len(SPECIALS) + 4, len(data.vocabs["labels"])))
-        drawn = sample(model.writer(labels.to(model.labels.weight.device)), Choice(temperature=0.8), seed=0)
+        drawn = sample_decode(
+            model.writer(labels.to(model.labels.weight.device)), SamplingOptions(temperature=0.8), seed=0
+        )
         named = zip(labels.tolist(), drawn, strict=True)
         return "\n".join(
             f"{data.vocabs['labels'].tokens[k]} → {self.decode(data.vocabs['vocab'], found[0])}" for k, found in named

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.cells.registry import configured_cell
-from recur.models import OutputTagger, Tagger, Words
+from recur.models import OutputTagger, Tagger, WordBatch
 from recur.runs import Vocabs
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.copy.options import CopyOptions
@@ -84,7 +84,7 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
     def logits(self, model: Tagger | OutputTagger, batch: Messages, y: Tensor | None = None) -> Tensor:
         """With the outputs y (B, T), behind those, where a step reads the output before."""
         device = model.output.bias.device
-        words = Words.of_tokens(batch.x).to(device)
+        words = WordBatch.of_tokens(batch.x).to(device)
         found: Tensor = model(words, None if y is None else y.to(device))
         return found.flatten(0, 1)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.data.text.stream import WHOLE, Share
+from recur.data.text.stream import FULL_BATCH, ProcessShard
 from recur.tasks.forecast.rows import Rows
 
 EPOCH = 50
@@ -41,9 +41,9 @@ class WindowBatches:
     seed: int
     stride: int = 1
     balance: float = 0.0
-    share: Share = WHOLE
+    share: ProcessShard = FULL_BATCH
 
-    def shared(self, share: Share) -> Self:
+    def shared(self, share: ProcessShard) -> Self:
         return replace(self, share=share)
 
     @property

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from recur.data.csv_files import parse_number
 from recur.data.series import Panel
-from recur.data.text.recognition import number
 from recur.data.text.stream import Floats
 from recur.errors import RunError, TextError
 from recur.runs import Vocabs
@@ -70,7 +70,7 @@ def _places(values: Floats, words: tuple[str, ...] | None, learned: tuple[str, .
     """Of values in the list that was learned, NaN for what is not in it. Where all words of a table happen to be
     numbers, it holds those."""
     if words is None:
-        at = {number(word): float(k) for k, word in enumerate(learned)}
+        at = {parse_number(word): float(k) for k, word in enumerate(learned)}
         return np.array([at.get(float(value), np.nan) for value in values])
     moved = [float(learned.index(word)) if word in learned else np.nan for word in words]
     return np.array([np.nan if np.isnan(value) else moved[int(value)] for value in values])

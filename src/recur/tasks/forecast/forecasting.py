@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from recur.models import Forecaster
-from recur.models.forecaster import Seen
-from recur.models.stack import State, each_part
+from recur.models.forecaster import SeriesBatch
+from recur.models.stack import State, map_state
 from recur.tasks.forecast.rows import Rows
 
 PATHS = 200
@@ -112,7 +112,7 @@ def _iterated(
         yield _paths(model, rows, whole, horizon, draw)[None]
 
 
-def _paths(model: Forecaster, rows: Rows, whole: Seen, horizon: int, draw: torch.Generator) -> Tensor:
+def _paths(model: Forecaster, rows: Rows, whole: SeriesBatch, horizon: int, draw: torch.Generator) -> Tensor:
     """(k, V, Q)"""
     T = whole.values.shape[1]
 
@@ -125,7 +125,7 @@ def _paths(model: Forecaster, rows: Rows, whole: Seen, horizon: int, draw: torch
     found = model(now, torch.tensor([T - 1], device=model.device))[:, 0, 0]  # (1, V, P): of the next step
     if not model.lags:
         _, state = model.states(now)
-        state = each_part(state, repeated)
+        state = map_state(state, repeated)
     parameters, values = repeated(found), repeated(whole.values)
     known, past, channel, row = (repeated(part) for part in (whole.known, whole.past[:, -1:], whole.channel, whole.row))
     steps = []
@@ -136,12 +136,12 @@ def _paths(model: Forecaster, rows: Rows, whole: Seen, horizon: int, draw: torch
             break
         at = T + j  # where this value stands
         if state is not None:
-            one = Seen(value, known[:, at : at + 2], past, channel, row, whole.linear)
+            one = SeriesBatch(value, known[:, at : at + 2], past, channel, row, whole.linear)
             found, state = model.carry(one, state, values)
             values = torch.cat([values, value], dim=1)
         else:
             values = torch.cat([values, value], dim=1)
-            seen = Seen(values, known[:, : at + 2], past.expand(-1, at + 1, -1), channel, row, whole.linear)
+            seen = SeriesBatch(values, known[:, : at + 2], past.expand(-1, at + 1, -1), channel, row, whole.linear)
             found = model(seen, torch.tensor([at], device=model.device))
         parameters = found[:, -1, 0]
     levels = torch.tensor(model.quantiles, device=model.device)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from recur.data.series import Panel, Split, Tally, deviations, mase_scales, origins, windows
-from recur.data.series.intervals import Bands, residuals
+from recur.data.series import ForecastScores, Panel, Split, deviations, mase_scales, origins, windows
+from recur.data.series.intervals import PredictionIntervals, residuals
 from recur.data.text.stream import Floats, Ids
 from recur.models import Forecaster
 from recur.tasks.forecast.rows import Rows
@@ -106,7 +106,7 @@ def fit_bands(model: Forecaster, part: Part, rows: Rows, scaled: np.ndarray, mov
     if np.isnan(came).all():
         return
     if move:
-        bands = Bands.fit(came, made, model.quantiles)
+        bands = PredictionIntervals.fit(came, made, model.quantiles)
         model.offsets.copy_(torch.from_numpy(bands.offsets))
         made = bands.apply(made)
     if len(model.quantiles) > 1:
@@ -121,7 +121,7 @@ def with_bands(model: Forecaster, rows: Rows, which: Ids, scaled: np.ndarray) ->
     found = np.empty_like(scaled)
     for c in np.unique(channel):
         mine = channel == c
-        found[mine] = Bands(model.quantiles, offsets[:, c * V : (c + 1) * V]).apply(scaled[mine])
+        found[mine] = PredictionIntervals(model.quantiles, offsets[:, c * V : (c + 1) * V]).apply(scaled[mine])
     return found
 
 
@@ -139,7 +139,7 @@ def first_forecast(model: Forecaster, rows: Rows, part: Part, run: Callable[[Ids
 
 def score(part: Part, quantiles: Sequence[float], forecasts: Iterable[Floats]) -> dict[str, Any]:
     """Of forecasts of one series after the other."""
-    tally = Tally(tuple(quantiles), part.horizon)
+    tally = ForecastScores(tuple(quantiles), part.horizon)
     for number, (at, made) in enumerate(zip(part.origins(), forecasts, strict=True)):
         _add(tally, part, number, at, made)
     found = tally.scores()
@@ -147,7 +147,7 @@ def score(part: Part, quantiles: Sequence[float], forecasts: Iterable[Floats]) -
     return found
 
 
-def _add(tally: Tally, part: Part, number: int, at: Ids, made: Floats) -> None:
+def _add(tally: ForecastScores, part: Part, number: int, at: Ids, made: Floats) -> None:
     one, (begin, _) = part.panel.series[number], part.bounds(number)
     unit = mase_scales(one.values[:begin], part.season)
     train = part.splits[number].train  # another file than was learned from may be too short to have such a part

@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 from recur.baselines.forecasts import (
+    BaselineForecast,
     Naive2,
-    Plain,
     SeasonalNaive,
     SharedAutoregression,
-    choose_form,
+    choose_autoregression,
     fit_shared,
-    logarithms_serve,
     naive_forecasts,
+    prefers_logarithms,
 )
 from recur.data.series import fill
 from recur.data.text.stream import Floats
@@ -29,7 +29,7 @@ def plain_scores(part: Part) -> dict[str, dict[str, Any]]:
     """Scores by name. What is fitted is fitted to what stands before the part."""
     filled = [fill(one.values, part.season) for one in part.panel.series]
     before = [values[: part.bounds(number)[0]] for number, values in enumerate(filled)]
-    found: dict[str, list[Plain]] = {"naive": [naive_forecasts] * len(filled)}
+    found: dict[str, list[BaselineForecast]] = {"naive": [naive_forecasts] * len(filled)}
     if part.season > 1:
         found["seasonal naive"] = [SeasonalNaive(part.season)] * len(filled)
         found["naive 2"] = [Naive2.fit(values, part.season) for values in before]
@@ -44,12 +44,12 @@ def plain_scores(part: Part) -> dict[str, dict[str, Any]]:
     return scores
 
 
-def _linear(before: list[Floats], filled: list[Floats], part: Part) -> list[Plain]:
+def _linear(before: list[Floats], filled: list[Floats], part: Part) -> list[BaselineForecast]:
     """In the form that, fitted to the training parts, forecasts the validation parts best; a series that is too short
     for it has the naive forecast. None where all are."""
     seen, learned = _learned(filled, part)
     try:
-        form = choose_form(seen, part.horizon, (part.season,) if part.season > 1 else (), learned)
+        form = choose_autoregression(seen, part.horizon, (part.season,) if part.season > 1 else (), learned)
     except OptionError:
         return []
     return [fit_in_form(values, part.horizon, form) or naive_forecasts for values in before]
@@ -59,7 +59,7 @@ def _shared(before: list[Floats], filled: list[Floats], part: Part) -> SharedAut
     """On logarithms, if that forecasts the validation parts better; None where all are too short for a window."""
     seen, learned = _learned(filled, part)
     try:
-        return fit_shared(before, part.horizon, log=logarithms_serve(seen, part.horizon, learned))
+        return fit_shared(before, part.horizon, log=prefers_logarithms(seen, part.horizon, learned))
     except OptionError:
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from recur.data.series import Columns, Panel, continued, parse_panel, read_panel
+from recur.data.series import Panel, SeriesColumns, join_panels, parse_panel, read_panel
 from recur.tasks.forecast.options import ForecastOptions
 
 
@@ -16,14 +16,14 @@ def read_series(o: ForecastOptions) -> tuple[Panel, int]:
     if not o.test:
         return panel, 0
     test = read_panel(o.test, columns_of(o))
-    both = continued(panel, test)
+    both = join_panels(panel, test)
     ahead = min(len(whole) - len(one) for whole, one in zip(both.series, panel.series, strict=True))
     cut = (whole.until(len(one) + ahead) for whole, one in zip(both.series, panel.series, strict=True))
     return replace(both, series=tuple(cut)), ahead
 
 
-def columns_of(o: ForecastOptions) -> Columns:
-    return Columns(o.target, o.covariates, o.past_covariates, o.static, o.date, o.id, o.layout)
+def columns_of(o: ForecastOptions) -> SeriesColumns:
+    return SeriesColumns(o.target, o.covariates, o.past_covariates, o.static, o.date, o.id, o.layout)
 
 
 def parse_series(o: ForecastOptions, lines: Iterable[str], name: str) -> Panel:

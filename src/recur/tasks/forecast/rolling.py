@@ -1,5 +1,5 @@
 """Bands that go on with a series: whenever a forecast is made, they are fitted to all that has come since the values
-that were learned from (recur.data.series.rolling_bands), not to the validation part alone."""
+that were learned from (recur.data.series.rolling_intervals), not to the validation part alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recur.data.series import Panel, rolling_bands
+from recur.data.series import Panel, rolling_intervals
 from recur.data.text.stream import Ids
 from recur.models import Forecaster
 from recur.tasks.forecast import measuring
@@ -60,7 +60,7 @@ def moved(
     )
     old, mine = kinds[0]  # the others are of the same steps
     when = np.concatenate([clocks[0][old], clocks[1][mine]])
-    result = rolling_bands(target, forecast, model.quantiles, len(old), when=when)
+    result = rolling_intervals(target, forecast, model.quantiles, len(old), when=when)
     for c, (_, mine) in enumerate(kinds):
         found[mine] = result[:, :, c * V : (c + 1) * V]
     return found

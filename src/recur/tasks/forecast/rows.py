@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.baselines.forecasts import Form, choose_form
-from recur.data.series import Clock, Panel, Series, fill
+from recur.baselines.forecasts import AutoregressionOptions, choose_autoregression
+from recur.data.series import Panel, Series, TimeFeature, fill
 from recur.data.text.stream import Floats
 from recur.errors import TextError
-from recur.models.forecaster import Seen
+from recur.models.forecaster import SeriesBatch
 from recur.tasks.forecast.linear import fit_in_form
 
 
@@ -40,7 +40,7 @@ class Settings(NamedTuple):
     linear: bool = False
     gaps: bool = False
     """Whether where values were missing is an input."""
-    clock: Clock | None = None
+    clock: TimeFeature | None = None
     """The time, where it is an input."""
 
 
@@ -105,7 +105,7 @@ class Rows:
     series: tuple[int, ...]
     """Which series of the panel each row is of."""
     scales: tuple[Scale, ...]
-    form: Form | None
+    form: AutoregressionOptions | None
     """Of the linear autoregressions."""
     moved: dict[str, Rows] = field(default_factory=dict, compare=False, repr=False)
 
@@ -133,14 +133,14 @@ class Rows:
             linear=None if self.linear is None else self.linear.to(device),
         )
 
-    def seen(self, rows: Tensor, ends: Tensor, back: int, ahead: int) -> Seen:
+    def seen(self, rows: Tensor, ends: Tensor, back: int, ahead: int) -> SeriesBatch:
         """`back` values up to steps `ends` (B,) of rows (B,), and what is known of them and of `ahead` steps more.
         Behind the end of a row anything may stand."""
         steps = (self.offset[rows] + ends)[:, None] + torch.arange(1 - back, ahead + 1, device=rows.device)
         steps = steps.clamp_max(len(self.values) - 1)
         past = steps[:, :back]
         known, at = self.known[steps], self.channel[rows]
-        return Seen(self.values[past], known, self.past[past], at, rows, self.linear)
+        return SeriesBatch(self.values[past], known, self.past[past], at, rows, self.linear)
 
     def coming(self, rows: Tensor, ends: Tensor, back: int, ahead: int) -> Tensor:
         """(B, back, ahead, V): what follows each of these steps."""
@@ -149,7 +149,11 @@ class Rows:
 
 
 def make_rows(
-    panel: Panel, scaled_by: Sequence[int], fitted_on: Sequence[int], s: Settings, form: Form | Sequence[int]
+    panel: Panel,
+    scaled_by: Sequence[int],
+    fitted_on: Sequence[int],
+    s: Settings,
+    form: AutoregressionOptions | Sequence[int],
 ) -> Rows:
     """Scaled by so many values of each series, with linear autoregressions that are fitted to so many; of a form, or of
     the one that forecasts what stands behind those best, up to so many."""
@@ -158,7 +162,7 @@ def make_rows(
     for number, (one, n, m) in enumerate(zip(panel.series, scaled_by, fitted_on, strict=True)):
         _check_values(panel, one, s)
         scale = Scale.of(one.values[:n], s)
-        seen = m if isinstance(form, Form) else form[number]
+        seen = m if isinstance(form, AutoregressionOptions) else form[number]
         scaled, filled = scale.forward(one.values), scale.forward(fill(one.values, s.season))
         known, past = _known(panel, one, n, s), _past(one, n, s.gaps)
         V = filled.shape[1]
@@ -170,10 +174,12 @@ def make_rows(
             numbers.append(number)
             channels.append(0 if s.mix else variables[0])
             scales.append(Scale(scale.mean[variables], scale.unit[variables], scale.log))
-    chosen: Form | None = None
+    chosen: AutoregressionOptions | None = None
     if s.linear:
         seasons = (s.season,) if s.season > 1 else ()
-        chosen = form if isinstance(form, Form) else choose_form(linear, s.steps, seasons, fitted)
+        chosen = (
+            form if isinstance(form, AutoregressionOptions) else choose_autoregression(linear, s.steps, seasons, fitted)
+        )
         linear = [values[:m] for values, m in zip(linear, fitted, strict=True)]
     weights = None if chosen is None else _autoregressions(linear, s.steps, chosen)
     front = s.back + s.season + (0 if weights is None else weights.shape[2])
@@ -256,7 +262,7 @@ def _standardised(columns: Floats, n: int, length: int) -> Floats:
     return np.concatenate([scaled, np.repeat(scaled[-1:], length - len(scaled), 0)])
 
 
-def _autoregressions(first: Sequence[Floats], steps: int, form: Form) -> Tensor:
+def _autoregressions(first: Sequence[Floats], steps: int, form: AutoregressionOptions) -> Tensor:
     """(R, V, 1 + lags, steps), fitted to the first values (n, V) of each row: of the lags of a form, or of as many as a
     short row has values for; with none it is the naive forecast."""
     weights = np.zeros((len(first), first[0].shape[1], 1 + form.lags, steps))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recur.baselines.forecasts import Plain, SeasonalNaive, fit_autoregressions
+from recur.baselines.forecasts import BaselineForecast, SeasonalNaive, fit_autoregressions
 from recur.data.series import Panel, Series, deviations, fill, origins, windows
 from recur.data.series.season import panel_seasons
 from recur.data.text.stream import Floats
@@ -104,7 +104,7 @@ def base_error(panel: Panel, learned: Sequence[int], o: ForecastOptions, base: s
         return None
     filled = [fill(one.values[: n + valid], m) for one, n in zip(panel.series, learned, strict=True)]
     seen = [np.log(values) if transform == "log" else values for values in filled]
-    plain: Sequence[Plain | None] = [SeasonalNaive(m)] * len(seen)
+    plain: Sequence[BaselineForecast | None] = [SeasonalNaive(m)] * len(seen)
     if base == "linear":
         try:
             plain = fit_autoregressions(seen, k, (m,) if m > 1 else (), list(learned))

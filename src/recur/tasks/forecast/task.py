@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.baselines.forecasts import Form
-from recur.data.series import Clock, Panel, Split
+from recur.baselines.forecasts import AutoregressionOptions
+from recur.data.series import Panel, Split, TimeFeature
 from recur.data.text.stream import Ids
 from recur.errors import OptionError
 from recur.i18n import said
 from recur.models import Forecaster, forecaster
-from recur.models.forecaster import Sizes
+from recur.models.forecaster import ForecasterSizes
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, names_vocab
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
@@ -62,7 +62,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     def __init__(self, options: ForecastOptions) -> None:
         super().__init__(options)
         self.season, self.horizon = options.season or 1, options.horizon or options.season or 1
-        self.clock = None if options.clock is None else Clock(options.time_origin or 0, options.clock)
+        self.clock = None if options.clock is None else TimeFeature(options.time_origin or 0, options.clock)
         self.plain: dict[str, float] = {}
         """MASE of plain forecasts, where they were measured: for remarks."""
 
@@ -182,7 +182,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         around."""
         settings = self.settings_of(vocabs)
         lags, direct, relative, ridge = model.form.tolist()
-        form = Form(int(lags), bool(direct), bool(relative), ridge)
+        form = AutoregressionOptions(int(lags), bool(direct), bool(relative), ridge)
         return make_rows(as_learned(panel, vocabs, settings), scaled_by, fitted_on, settings, form)
 
     def describe(self, data: SeriesData) -> str:
@@ -207,7 +207,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
             name.startswith("covariate ") for name in classes_of(vocabs["known"])
         )
         variables, channels = (targets, 1) if self.options.mix else (1, targets)
-        sizes = Sizes(self.steps, known, past, variables, channels, self.horizon)
+        sizes = ForecasterSizes(self.steps, known, past, variables, channels, self.horizon)
         return Forecaster(sizes, self.options.quantiles, self.season, self.options)
 
     def batches(self, data: SeriesData) -> WindowBatches:
@@ -234,7 +234,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         return TrainingStep(loss, len(which), model.backend, weight=weight)
 
     def unrecordable(self, data: SeriesData) -> str:
-        if self.options.base == "linear" and not forecaster.brings_its_own(len(data.rows), self.batch):
+        if self.options.base == "linear" and not forecaster.gathers_weights_per_row(len(data.rows), self.batch):
             return "--base linear asks which rows of a batch are of one series"
         return drawn_on_the_cpu(self.options)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from recur.data.images import Image, Pixels, find_arrays, read_images, same_channels, split_name
+from recur.data.images import Image, Pixels, find_image_arrays, read_images, same_channels, split_name
 from recur.errors import TextError
 from recur.runs import Vocabs
 from recur.tasks.classes import class_of, numbers_of
@@ -42,7 +42,7 @@ def with_parts(options: GridOptions) -> GridOptions:
     fields = {}
     for part in ("valid", "test"):
         names = [name for name in options.texts if split_name(name)[0] == name and name.endswith(".npz")]
-        own = tuple(f"{name}:{part}" for name in names if part in find_arrays(name).parts)
+        own = tuple(f"{name}:{part}" for name in names if part in find_image_arrays(name).parts)
         if own and not getattr(options, part):
             fields[part] = own
     return options.changed(**fields)
@@ -55,7 +55,7 @@ def image_parts(options: GridOptions) -> tuple[list[Image], list[Image], list[Im
 
 def note_of(options: GridOptions) -> str:
     """Which arrays an .npz gave."""
-    found = [find_arrays(name) for name in options.texts if split_name(name)[0].endswith(".npz")]
+    found = [find_image_arrays(name) for name in options.texts if split_name(name)[0].endswith(".npz")]
     return f" (images {found[0].images}, labels {found[0].labels})" if found else ""
 
 

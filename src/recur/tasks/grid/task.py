@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.models import GridClassifier
-from recur.models.calibration import calibrated
+from recur.models.calibration import calibrate
 from recur.runs import Vocabs
 from recur.tasks.classes import class_weights, classes_of, label_vocab, plain_baselines, validation, weight_of
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
@@ -103,7 +103,7 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
     def validate(self, model: GridClassifier, data: ImageData) -> Validation:
         targets = [example.label for example in data.valid]
         log_p = network_log_probabilities(model, data.valid, self.options)
-        return validation(calibrated(model.temperature, [log_p], targets, model.class_weights), targets)
+        return validation(calibrate(model.temperature, [log_p], targets, model.class_weights), targets)
 
     def sample(self, model: GridClassifier, data: ImageData) -> str:
         few = data.valid[:FEW]

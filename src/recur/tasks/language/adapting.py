@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from recur.models import LanguageModel, State
-from recur.models.stack import each_part
+from recur.models.stack import map_state
 from recur.utils.cuda_graphs import GraphCapture
 
 BLOCK = 512
@@ -199,7 +199,7 @@ class Replayed:
             with self._capture.warm_up():
                 return self._step(a, b, state)
         if self._calls == 3:
-            self._a, self._b, self._state = a.clone(), b.clone(), each_part(state, Tensor.clone)
+            self._a, self._b, self._state = a.clone(), b.clone(), map_state(state, Tensor.clone)
             self._graph, (self._h, self._logp) = self._capture.capture(self._captured)
         self._a.copy_(a)
         self._b.copy_(b)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from recur.models import LanguageModel, State
-from recur.models.stack import each_part
+from recur.models.stack import map_state
 from recur.nn import Recurrent
 
 LEAD = 512
@@ -74,7 +74,7 @@ def total_loss(
             losses[k:] = found / (lanes - k)
     total = losses.sum()
     if lanes * steps < len(x):
-        last = each_part(ends, lambda part: part[-1:])
+        last = map_state(ends, lambda part: part[-1:])
         total = total + _read(model, x[None, lanes * steps :], last, y[None, lanes * steps :], progress)[1].sum()
     return float(total)
 
@@ -110,7 +110,7 @@ def _joined(first: State, rest: State) -> State:
 
 
 def _picked(state: State, which: Tensor) -> State:
-    return each_part(state, lambda part: part[which])
+    return map_state(state, lambda part: part[which])
 
 
 def _put(state: State, rows: State, which: Tensor) -> State:

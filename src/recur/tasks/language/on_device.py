@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import Batch, Stream
-from recur.data.text.stream import Share
+from recur.data.text.stream import ProcessShard
 
 SHARE = 8
 """A text that takes more than one part in so many of a GPU's memory stays outside."""
@@ -52,7 +52,7 @@ class Windows:
         for starts, steps, fresh in self.stream.places(epoch, skip):
             yield Window(self.text, torch.from_numpy(starts.astype(np.int64)), steps, fresh)
 
-    def shared(self, share: Share) -> Stream:
+    def shared(self, share: ProcessShard) -> Stream:
         """Of several processes each has a device of its own, and reads its lanes from the text where it lies."""
         return self.stream.shared(share)
 

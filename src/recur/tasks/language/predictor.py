@@ -15,7 +15,7 @@ from recur.data.text import Corpus, Vocab
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Floats, Ids
 from recur.data.text.tokenizers import without_leading_marks
-from recur.decoding import Choice, beam, encode_prompt, generate, read
+from recur.decoding import SamplingOptions, beam_continuations, encode_prompt, generate, read_prompt
 from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.options import Natural, checked
@@ -57,13 +57,13 @@ class Language(Predictor[LanguageModel]):
         """
         checked("stop", stop, str)
         if self.backward:
-            yield from self._stream_backward(prompt, length, stop, seed, Choice(**choice))
+            yield from self._stream_backward(prompt, length, stop, seed, SamplingOptions(**choice))
             return
         whole = ""
         held = len(stop) - 1 if stop else 0  # this much may still turn out to begin the stop
         shown = 0
         ids: list[int] = []
-        for (token,) in generate(self.model, self._lead(prompt), length, Choice(**choice), seed=seed):
+        for (token,) in generate(self.model, self._lead(prompt), length, SamplingOptions(**choice), seed=seed):
             ids.append(token)
             whole = self._continued(prompt, ids)
             if stop and stop in whole:
@@ -74,7 +74,9 @@ class Language(Predictor[LanguageModel]):
             shown = ready
         yield whole[shown:]
 
-    def _stream_backward(self, prompt: str, length: int, stop: str, seed: int | None, choice: Choice) -> Iterator[str]:
+    def _stream_backward(
+        self, prompt: str, length: int, stop: str, seed: int | None, choice: SamplingOptions
+    ) -> Iterator[str]:
         held = len(stop) - 1 if stop else 0
         shown, ids = "", list[int]()
         before = ""  # what stands before that
@@ -109,9 +111,9 @@ class Language(Predictor[LanguageModel]):
         """
         checked("stop", stop, str)
         if checked("width", width, Natural):
-            found = beam(self.model, self._lead(prompt), length, width)
+            found = beam_continuations(self.model, self._lead(prompt), length, width)
             return [self._whole_letters(self._continued(prompt, ids)) for ids, _ in found]
-        columns = list(generate(self.model, self._lead(prompt), length, Choice(**choice), samples, seed))
+        columns = list(generate(self.model, self._lead(prompt), length, SamplingOptions(**choice), samples, seed))
         texts = [self._continued(prompt, [tokens[k] for tokens in columns]) for k in range(samples)]
         if stop:
             texts = [text.rpartition(stop)[2] if self.backward else text.partition(stop)[0] for text in texts]
@@ -121,7 +123,7 @@ class Language(Predictor[LanguageModel]):
         self, lines: Iterable[str], *, length: int = 200, samples: int = 1, stop: str = "\n", **options: Any
     ) -> Iterator[JsonObject]:
         """What it writes behind each line, up to its end (`stop`) or so many tokens; drawn, several with `samples`."""
-        known = {"seed", "width", *Choice.__dataclass_fields__}
+        known = {"seed", "width", *SamplingOptions.__dataclass_fields__}
         self.refuse({name: value for name, value in options.items() if name not in known})
         for line in lines:
             made = self.generate(line, length, samples=samples, stop=stop, **options)
@@ -130,7 +132,7 @@ class Language(Predictor[LanguageModel]):
     def probabilities(self, given: Any) -> Any:
         """Of every token behind a text; or a list of those behind each of several."""
         one, several = inputs_of(given, files=False)
-        logits = (read(self.model, self._lead(text))[0][0] for text in Inputs(several, files=False))
+        logits = (read_prompt(self.model, self._lead(text))[0][0] for text in Inputs(several, files=False))
         found = [dict(zip(self.vocab.tokens, row.softmax(-1).tolist(), strict=True)) for row in logits]
         return found[0] if one else found
 
@@ -248,7 +250,7 @@ class Language(Predictor[LanguageModel]):
         k = token if isinstance(token, int) else self.vocab.ids.get(token, -1)
         if not 0 <= k < len(self.vocab):
             raise OptionError(f"token {token!r} is not in the vocabulary")
-        logits, state = read(self.model, [k], state)
+        logits, state = read_prompt(self.model, [k], state)
         return dict(zip(self.vocab.tokens, logits[0].softmax(-1).tolist(), strict=True)), state
 
     def _lead(self, prompt: str) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from recur.data.text import Batch, Corpus
-from recur.decoding import Choice, generate
+from recur.decoding import SamplingOptions, generate
 from recur.models import LanguageModel
 from recur.runs import Vocabs, pick_device
 from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
@@ -148,7 +148,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
         return data if every == 1 else replace(data, valid=data.valid[: len(data.valid) // every])
 
     def sample(self, model: LanguageModel, data: LanguageData) -> str:
-        drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)
+        drawn = generate(model, [first_input(data.vocab)], 120, SamplingOptions(temperature=0.8), seed=0)
         return data.vocab.decode(in_reading_order(np.array([tokens[0] for tokens in drawn]), self.options))
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from recur.data.text import UNK, Pair, fit_lines, read_pairs
 from recur.data.text.tokenizers import between_spaces, has_subwords
-from recur.decoding import Written, greedy
+from recur.decoding import DecodedSequence, greedy_decode
 from recur.i18n import said
-from recur.models import Scores, Seq2Seq
+from recur.models import DecoderScores, Seq2Seq
 from recur.runs import Vocabs
 from recur.tasks.contract import Baseline, Remark, Validation
 from recur.tasks.examples import Shuffled, ShuffledBySize, padded, split
@@ -131,17 +131,17 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
         copies = [target.ids.get(token, UNK) for token in source.tokens] if self.options.copy else None
         return Seq2Seq(len(source), len(target), self.options, copies)
 
-    def score(self, model: Seq2Seq, batch: PairBatch, forced: Tensor | None = None) -> Scores:
-        scores: Scores = model(*batch, forced)
+    def score(self, model: Seq2Seq, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
+        scores: DecoderScores = model(*batch, forced)
         return scores
 
     def validate(self, model: Seq2Seq, data: PairData) -> Validation:
         pairs, device = data.valid, model.decoder.symbols.weight.device
         found = self.losses(model, pairs)
-        written: list[Written] = []
+        written: list[DecodedSequence] = []
         longest = max(len(target) for _, target in pairs) + MARGIN
         for batch in pair_batches(pairs):
-            written += greedy(model.writer(batch.source.to(device), batch.source_lengths, longest))
+            written += greedy_decode(model.writer(batch.source.to(device), batch.source_lengths, longest))
         references = [pair.target for pair in data.valid_pairs]
         vocab = data.vocabs["target"]
         found |= judge(vocab.tokenizer, references, [vocab.decode(made.ids) for made in written])
@@ -157,7 +157,7 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
 
     def sample(self, model: Seq2Seq, data: PairData) -> str:
         source, lengths = padded([source for source, _ in data.valid[:4]])
-        written = greedy(model.writer(source.to(model.decoder.symbols.weight.device), lengths))
+        written = greedy_decode(model.writer(source.to(model.decoder.symbols.weight.device), lengths))
         shown = zip(data.valid_pairs, written, strict=False)
         return "\n".join(f"{pair.source} → {data.vocabs['target'].decode(made.ids)}" for pair, made in shown)
 

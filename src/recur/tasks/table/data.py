@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recur.data.csv_files import LARGEST, MISSING, delimiter_error, parse_number
 from recur.data.text import numbered_lines
-from recur.data.text.recognition import LARGEST, MISSING, no_commas, number
 from recur.data.text.stream import Floats
 from recur.errors import TextError, listed, shown, unknown
 from recur.runs import Vocabs
@@ -52,7 +52,7 @@ def parse_rows(lines: Iterable[str], name: str) -> list[Row]:
                 continue
             if not header:
                 header = row
-                if len(header) == 1 and (why := no_commas(header[0], name)):
+                if len(header) == 1 and (why := delimiter_error(header[0], name)):
                     raise TextError(why)
                 twice = [column for column, count in Counter(header).items() if count > 1]
                 if twice:
@@ -85,7 +85,7 @@ def check_targets(rows: Sequence[Row], target: str) -> None:
 
 def check_varies(rows: Sequence[Row], target: str) -> None:
     """Refuse a target that has the same number in every row: there is nothing to learn, and R² is not defined."""
-    values = {number(row.cells[target]) for row in rows}
+    values = {parse_number(row.cells[target]) for row in rows}
     if len(values) == 1:
         raise TextError(
             f"{rows[0].where}: expected a target whose values differ, got {target} = {rows[0].cells[target]} in all "
@@ -95,7 +95,7 @@ def check_varies(rows: Sequence[Row], target: str) -> None:
 
 def is_class(rows: Sequence[Row], target: str) -> bool:
     values = {row.cells[target] for row in rows}
-    numbers = [number(value) for value in values]
+    numbers = [parse_number(value) for value in values]
     return None in numbers or (len(values) <= CLASSES and all(n is not None and n % 1 == 0 for n in numbers))
 
 
@@ -116,7 +116,7 @@ def find_inputs(rows: Sequence[Row], target: str) -> Vocabs:
     numbers, words = [], []
     for column in (column for column in rows[0].cells if column != target):
         there = [row.cells[column] for row in rows if row.cells[column].lower() not in MISSING]
-        if there and all(number(cell) is not None for cell in there):
+        if there and all(parse_number(cell) is not None for cell in there):
             numbers.append(column)
         elif 0 < len(set(there)) <= min(WORDS, max(len(there) // 2, 1)):
             if "=" in column:
@@ -135,7 +135,7 @@ def numbers_in(rows: Sequence[Row], columns: Sequence[str]) -> Floats:
             cell = row.cells.get(column)
             if cell is None:
                 raise TextError(f"{row.where} has no column {shown(column)}")
-            value = number(cell)
+            value = parse_number(cell)
             if not (cell.lower() in MISSING if value is None else abs(value) <= LARGEST):
                 raise TextError(f"{row.where}: {column} is {shown(cell)}, which is no number up to {LARGEST:g}")
             table[i, j] = np.nan if value is None else value

@@ -19,8 +19,8 @@ from torch import Tensor
 from recur.data.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
 from recur.data.text.stream import Ids
 from recur.data.text.tokenizers import casing_of
-from recur.models.tagger import UNSEEN, Forms, Words
-from recur.nn import Moves
+from recur.models.tagger import UNSEEN_TAG, WordBatch, WordFormBatch
+from recur.nn import Transitions
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
 from recur.tasks.examples import padded
@@ -48,7 +48,7 @@ class Tagged(NamedTuple):
 
 
 class TagBatch(NamedTuple):
-    words: Words
+    words: WordBatch
     tags: Tensor
     """(B, W), UNSEEN behind the last word."""
 
@@ -92,7 +92,7 @@ def _broken_rules(sentences: Iterable[Sentence], labels: Vocab) -> Counter[str]:
     return found
 
 
-def allowed_moves(vocabs: Vocabs) -> Moves | None:
+def allowed_moves(vocabs: Vocabs) -> Transitions | None:
     """Moves by the rules of spans, and those that training had all the same; None where tags mark no spans."""
     allowed, numbers = _legal(vocabs["labels"]), numbers_of(vocabs["labels"])
     if allowed is None:
@@ -104,19 +104,19 @@ def allowed_moves(vocabs: Vocabs) -> Moves | None:
     return allowed
 
 
-def _legal(labels: Vocab) -> Moves | None:
+def _legal(labels: Vocab) -> Transitions | None:
     tags = classes_of(labels)
-    return Moves(*map(torch.from_numpy, legal_moves(tags))) if are_spans(tags) else None
+    return Transitions(*map(torch.from_numpy, legal_moves(tags))) if are_spans(tags) else None
 
 
-def _place(moves: Moves, numbers: dict[str, int], a: str, b: str) -> Tensor:
+def _place(moves: Transitions, numbers: dict[str, int], a: str, b: str) -> Tensor:
     """Of the move from a to b."""
     if a == EDGE:
         return moves.start[numbers[b]]
     return moves.end[numbers[a]] if b == EDGE else moves.between[numbers[a], numbers[b]]
 
 
-def _flag(moves: Moves, numbers: dict[str, int], a: str, b: str) -> bool:
+def _flag(moves: Transitions, numbers: dict[str, int], a: str, b: str) -> bool:
     return bool(_place(moves, numbers, a, b))
 
 
@@ -139,7 +139,7 @@ def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[Tagged]:
     found = []
     for words, tags, _ in sentences:
         ids, ends = spell(words, vocabs["vocab"])
-        numbers = [classes.get(tag, UNSEEN) for tag in tags] or [UNSEEN] * len(words)
+        numbers = [classes.get(tag, UNSEEN_TAG) for tag in tags] or [UNSEEN_TAG] * len(words)
         found.append(Tagged(ids, ends, numbers, words))
     return found
 
@@ -163,11 +163,11 @@ class Collate:
     def __call__(self, sentences: Sequence[Tagged]) -> TagBatch:
         ids, lengths = padded([np.array(s.ids) for s in sentences])
         ends, counts = padded([np.array(s.ends) for s in sentences], fill=0)
-        tags, _ = padded([np.array(s.tags) for s in sentences], fill=UNSEEN)
+        tags, _ = padded([np.array(s.tags) for s in sentences], fill=UNSEEN_TAG)
         forms = None if self.characters is None else self._forms(sentences, ids.shape[1], self.characters)
-        return TagBatch(Words(ids, lengths, ends, counts, forms), tags)
+        return TagBatch(WordBatch(ids, lengths, ends, counts, forms), tags)
 
-    def _forms(self, sentences: Sequence[Tagged], T: int, characters: Vocab) -> Forms:
+    def _forms(self, sentences: Sequence[Tagged], T: int, characters: Vocab) -> WordFormBatch:
         """Each word once, the longest first: those that are still read stand together at every character."""
         if len(self._numbers) > MANY:
             self._numbers, self._spelled, self._casing = {}, [], []
@@ -184,7 +184,7 @@ class Collate:
             at += len(tokens)
         spelled, lengths = padded([self._spelled[k] for k in distinct])
         casing = torch.tensor([self._casing[k] for k in distinct])
-        return Forms(spelled, lengths, casing, torch.from_numpy(table))
+        return WordFormBatch(spelled, lengths, casing, torch.from_numpy(table))
 
     def _number(self, word: str, characters: Vocab) -> int:
         if word not in self._numbers:

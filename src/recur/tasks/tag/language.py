@@ -12,14 +12,14 @@ import numpy as np
 from recur.baselines.ngram import NGram
 from recur.data.text import BOS, EOS, UNK
 from recur.data.text.stream import Floats
-from recur.decoding.ctc import Language
+from recur.decoding.ctc import LabelLanguageModel
 from recur.errors import OptionError
 
 LEAST = 1e-10
 """The probability of what the model has never seen, at least: the network may know better."""
 
 
-def language_of(model: NGram, labels: Sequence[str]) -> Language:
+def language_of(model: NGram, labels: Sequence[str]) -> LabelLanguageModel:
     """log P of each label and, last, of the end behind a prefix of labels by number."""
     known = model.vocab.ids
     if model.backward or not any(label in known for label in labels):

@@ -13,7 +13,7 @@ import torch
 from recur.data.text import Sentence, read_tagged, read_words
 from recur.data.text.recognition import has_columns
 from recur.errors import OptionError, TextError, shown
-from recur.models.tagger import Taggers
+from recur.models.tagger import TaggerEnsemble
 from recur.options import Range, checked
 from recur.runs import Run
 from recur.tasks.classes import classes_of
@@ -45,7 +45,7 @@ class TextTagger(Predictor[AnyTagger]):
 
     def __init__(self, task: TagTask, runs: Sequence[Run], device: str = "auto") -> None:
         super().__init__(task, runs, device)
-        self.tagger: TagsWords = self.model if len(self.models) == 1 else Taggers(self.models).eval()
+        self.tagger: TagsWords = self.model if len(self.models) == 1 else TaggerEnsemble(self.models).eval()
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.data.signals import labels_of, read_signals
-from recur.decoding.ctc import Labelling, Language, best_path, prefix_beam
+from recur.decoding.ctc import LabelLanguageModel, Labelling, best_path, prefix_beam_search
 from recur.errors import OptionError, TextError
 from recur.i18n import said
 from recur.models.signals import NO_LABEL, SignalTagger, Transcriber
@@ -225,7 +225,7 @@ def transcribe(
     model: Transcriber,
     examples: Sequence[Example],
     beam: int = 1,
-    language: Language | None = None,
+    language: LabelLanguageModel | None = None,
     weight: float = 0.0,
 ) -> Transcribed:
     """By the best path, or by a prefix beam of a width above 1, which a model of label sequences may rank too."""
@@ -240,7 +240,7 @@ def transcribe(
             if beam == 1:
                 found = [best_path(logp[:n], model.blank)]
             else:
-                found = prefix_beam(logp[:n], model.blank, beam, language=language, weight=weight)
+                found = prefix_beam_search(logp[:n], model.blank, beam, language=language, weight=weight)
             strange = strange or (count > 0 and loss == 0.0)  # labels that no path of so few steps leaves
             yield found, 0.0 if strange else loss, 0 if strange else count
 

@@ -13,7 +13,7 @@ from recur.data.text import read_tagged
 from recur.errors import OptionError
 from recur.i18n import said
 from recur.models import OutputTagger, WordTagger
-from recur.models.tagger import Taggers
+from recur.models.tagger import TaggerEnsemble
 from recur.runs import Vocabs
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
@@ -34,7 +34,7 @@ ROWS = 128
 """Sentences measured as one batch."""
 
 AnyTagger = WordTagger | OutputTagger
-TagsWords = AnyTagger | Taggers
+TagsWords = AnyTagger | TaggerEnsemble
 
 
 class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from recur.data.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.errors import TextError
 from recur.models import TreeModel
-from recur.models.calibration import calibrated, calibration_error
+from recur.models.calibration import calibrate, calibration_error
 from recur.models.signals import NO_LABEL
 from recur.nn import Forest
 from recur.runs import Vocabs
@@ -192,7 +192,7 @@ def tree_scores(model: TreeModel, trees: Sequence[Encoded], fit: bool = False) -
         root_classes.append(batch.classes[batch.forest.roots].cpu())
     scores, targets = torch.cat(root_logits), torch.cat(root_classes)
     classes, log_p = scores.shape[1], scores.log_softmax(-1)
-    log_p = calibrated(model.temperature, [log_p], targets.tolist()) if fit else model.temperature(log_p)
+    log_p = calibrate(model.temperature, [log_p], targets.tolist()) if fit else model.temperature(log_p)
     table = confusion(targets.tolist(), scores.argmax(-1).tolist(), classes)
     found: JsonObject = {**class_scores(table), "confusion": table.tolist(), "trees": len(trees)}
     found |= {"node_accuracy": right / nodes, "nodes": nodes, "loss": loss / nodes}

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from recur.data.frames import is_data
+from recur.data.frames import is_in_memory
 from recur.errors import OptionError, RecurError, RunError, TrainingError
 from recur.options import Count, Positive, checked
 from recur.options.search import OneOf
@@ -76,7 +76,7 @@ def sweep(
         raise OptionError(f"pruner must be one of {', '.join(PRUNERS)}, got {pruner!r}")
     name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
-    data = Data.of(given, options) if answers is not None or is_data(given) else None
+    data = Data.of(given, options) if answers is not None or is_in_memory(given) else None
     if data is None:
         names = [] if texts is None else file_names(texts)
         task = task or choose_task(names)[0]

@@ -1,19 +1,19 @@
-"""Compositions: the equations of one node, made of its input and of the nodes before it.
+"""Compositions: the equations of one node of a tree or of a grid.
 
-A chain has one predecessor, the step before. A node of a tree has its children, a point of a grid the neighbours above
-and to the left. Whatever they are called, they come as h_1 … h_N, and what differs from a cell is one sum:
+A chain has one predecessor: the previous step. The predecessors of a tree node are its children; those of a grid point
+are its neighbours above and to the left. They are called h_1 … h_N, and the pre-activation is a sum over them:
 
-    a = U x + b + Σ_k W_k h_k          x: a leaf's word or a grid's pixel; a node without one, and a missing h_k, add 0
+    a = U x + b + Σ_k W_k h_k          x: the word of a leaf or the pixel of a grid point; a missing x or h_k adds 0
 
     net         h = tanh(a)                                            the recursive net
-    rntn        h = tanh(a + [h_1; h_2]ᵀ Q [h_1; h_2] / 2H)            a quadratic form Q of its own for every unit
+    rntn        h = tanh(a + [h_1; h_2]ᵀ Q [h_1; h_2] / 2H)            with one quadratic form Q per unit
     lstm        i, o, f_1 … f_N = σ(a_i, a_o, a_f1 … a_fN)   g = tanh(a_g)
                 c = i ⊙ g + Σ_k f_k ⊙ c_k                    h = o ⊙ tanh(c)
-    child-sum   the same for any number of children in any order: h̃ = Σ_k h_k in place of the h_k for i, o and g;
-                f_k = σ(U_f x + W_f h_k + b_f) sees its own child alone
+    child-sum   lstm for any number of children in any order: i, o and g read h̃ = Σ_k h_k in place of the h_k;
+                f_k = σ(U_f x + W_f h_k + b_f) reads only its own child
 
-Goller and Küchler 1996 and Deep Learning, section 10.6 (net); Socher et al. 2013 (rntn); Tai, Socher and Manning 2015
-(both of lstm, on trees); Graves, Fernández and Schmidhuber 2007 (net and lstm, on grids).
+References: Goller and Küchler 1996 and Deep Learning, section 10.6 (net); Socher et al. 2013 (rntn); Tai, Socher and
+Manning 2015 (lstm and child-sum on trees); Graves, Fernández and Schmidhuber 2007 (net and lstm on grids).
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from recur.cells import Cell, State, Tensors
 from recur.cells.tensors import named_tuple
 from recur.errors import OptionError, unknown
 from recur.nn.init import check_weights_fit
-from recur.nn.options import whole
+from recur.nn.options import check_integer
 
 
 class Composition(nn.Module):
-    """n nodes at once. `arity` is how many predecessors a node has; None is any number.
+    """Equations of a node, applied to n nodes at once.
 
-    Of one's own: `gates`, `states`, and `equations` or `step`.
+    A custom composition sets `gates`, `states` and `arity` (number of predecessors; None for any number) and defines
+    `equations` or `step`.
 
     >>> class Mean(recur.nn.Composition):
     ...     gates = ("n",)
@@ -55,7 +56,11 @@ class Composition(nn.Module):
         self, input_size: int, hidden_size: int, *, device: Device = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
-        D, H, G = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1), len(self.gates)
+        D, H, G = (
+            check_integer("input_size", input_size, 1),
+            check_integer("hidden_size", hidden_size, 1),
+            len(self.gates),
+        )
         self.input_size, self.hidden_size = D, H
         check_weights_fit({"U, W": (G * H, D + (self.arity or 1) * H)}, 1, device, dtype)
         self.weight_x = nn.Parameter(torch.empty(G * H, D, device=device, dtype=dtype))  # U
@@ -65,25 +70,25 @@ class Composition(nn.Module):
         self.reset_parameters()
 
     def _add_parameters(self, device: Device, dtype: torch.dtype | None) -> None:
-        """Weights of a composition's own."""
+        """Create further parameters of a subclass."""
 
     def reset_parameters(self) -> None:
-        """U and W as Glorot and Bengio draw them, gate by gate; biases zero."""
+        """Draw U and W by Glorot initialisation, gate by gate; set the biases to zero."""
         for weight in (self.weight_x, self.weight_h):
             for block in weight.detach().chunk(len(self.gates)):
                 nn.init.xavier_uniform_(block)
         nn.init.zeros_(self.bias)
 
     def share(self, x: Tensor) -> Tensor:
-        """U x + b, (n, G·H): the input's share, of as many nodes as there are, in one product."""
+        """Return the input projection U x + b of all nodes, shape (n, G·H), in one product."""
         return linear(x, self.weight_x, self.bias)
 
     def forward(self, share: Tensor | None, before: State | None, owner: Tensor, n: int) -> State:
-        """The states of n nodes, (n, H) each.
+        """Return the states of n nodes, (n, H) each.
 
-        share   (n, G·H) from `share`; None where nodes have no input of their own
-        before  the states of all their predecessors, one node's after another's, (m, H) each; None for none
-        owner   (m,): which of the n nodes a predecessor belongs to
+        share    input projections (n, G·H); None if the nodes have no input
+        before   states of all predecessors, node after node, (m, H) each; None if there are none
+        owner    (m,): index of the node to which each predecessor belongs
         """
         if before is None:
             assert share is not None
@@ -96,34 +101,38 @@ class Composition(nn.Module):
         return self.step(a, tuple(part.view(len(a), -1, H) for part in before))
 
     def step(self, a: Tensor, before: State | None) -> State:
-        """From a (n, G·H) and the predecessors' states (n, N, H) to the node's own."""
+        """Return the states of the nodes from a (n, G·H) and the predecessors' states (n, N, H)."""
         n, N = len(a), self.arity or 1
         before = before or tuple(a.new_zeros(n, N, self.hidden_size) for _ in self.states)
-        names = joined_names(type(self))
+        names = predecessor_state_names(type(self))
         s = named_tuple(type(self).__name__, "s", names)._make(part[:, k] for part in before for k in range(N))
         of_gates = named_tuple(type(self).__name__, "x", self.gates)
         return self.equations(of_gates._make(a.chunk(len(self.gates), dim=-1)), s)
 
     @staticmethod
     def equations(a: Tensors, s: Tensors) -> State:
-        """The same gate by gate, a.i, a.f1 …, from the states s.h1, s.h2, s.c1, s.c2 of the predecessors, each (n, H).
+        """Return the states of the nodes from the gates a.i, a.f1, … and the predecessors' states s.h1, s.h2, s.c1,
+        s.c2.
 
-        Where unit k of the result depends on unit k of these alone, a composition runs over grids, in C++ too.
+        All tensors are (n, H). If every unit depends only on the same unit of its inputs, the composition also runs
+        over grids, in C++ too.
         """
         raise NotImplementedError
 
 
-def joined_names(kind: type[Composition]) -> tuple[str, ...]:
-    """Of the predecessors' states: h1, h2, c1, c2."""
+def predecessor_state_names(kind: type[Composition]) -> tuple[str, ...]:
+    """Return the names of the predecessors' states: h1, h2, c1, c2."""
     return tuple(f"{state}{k + 1}" for state in kind.states for k in range(kind.arity or 1))
 
 
 _CELLS: dict[type[Composition], Cell] = {}
 
 
-def cell_of(kind: type[Composition]) -> Cell:
-    """A composition as the compiler reads it, made once: a cell without a product of its own, whose step is given all
-    of a and the states of every predecessor."""
+def composition_cell(kind: type[Composition]) -> Cell:
+    """Return a composition as a cell for the compiler; cached.
+
+    The cell has no recurrent product: its step receives all of a and the states of every predecessor.
+    """
     if kind not in _CELLS:
         _CELLS[kind] = _cell_of(kind)
     return _CELLS[kind]
@@ -136,7 +145,7 @@ def _cell_of(kind: type[Composition]) -> Cell:
 
         def tuple_of(self, role: str) -> type[Tensors]:
             if role == "s":
-                return named_tuple(kind.__name__, role, joined_names(kind))
+                return named_tuple(kind.__name__, role, predecessor_state_names(kind))
             return super().tuple_of(role)
 
         def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
@@ -145,7 +154,7 @@ def _cell_of(kind: type[Composition]) -> Cell:
         def __reduce__(
             self,
         ) -> tuple[Callable[[type[Composition]], Cell], tuple[type[Composition]]]:  # its class is made, not imported
-            return cell_of, (kind,)
+            return composition_cell, (kind,)
 
     Joined.__name__ = kind.__name__
     return Joined()
@@ -192,7 +201,7 @@ class TreeLSTM(Composition):
         return o * torch.tanh(c), c
 
     def step(self, a: Tensor, before: State | None) -> State:
-        """The same, σ of all gates at once."""
+        """Compute the same as `equations`, with one sigmoid for all gates."""
         H = self.hidden_size
         gates, g = a.split([4 * H, H], dim=-1)  # split, not indexed: its gradient is put together once
         i, o, f = torch.sigmoid(gates).split([H, H, 2 * H], dim=-1)
@@ -233,7 +242,7 @@ COMPOSITIONS: dict[str, type[Composition]] = {
 def make_composition(
     kind: str, input_size: int, hidden_size: int, *, device: Device = None, dtype: torch.dtype | None = None
 ) -> Composition:
-    """By name; `tree-lstm` is lstm."""
+    """Return a composition by name; `tree-lstm` is another name of `lstm`."""
     name = "lstm" if kind == "tree-lstm" else kind
     if name not in COMPOSITIONS:
         raise OptionError(unknown("composition", kind, [*COMPOSITIONS, "tree-lstm"]))
@@ -241,7 +250,7 @@ def make_composition(
 
 
 def check_arity(composition: Composition, counts: Sequence[int], what: str) -> None:
-    """Refuse predecessors that a composition cannot take."""
+    """Raise OptionError if the composition cannot join this number of predecessors."""
     N = composition.arity
     wrong = [n for n in counts if n and N is not None and n != N]
     if wrong:

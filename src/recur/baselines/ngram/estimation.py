@@ -1,17 +1,17 @@
-"""From counts to probabilities.
+"""Smoothing: from n-gram counts to probabilities.
 
-n(·) counts; c is a context, c⁻ the context without its first token; m the number of tokens that can come next.
+n(·) counts; c is a context, c⁻ the context without its first token; m the number of tokens that can be predicted.
 
 laplace      P(w)     = (n(w) + ε₁/m) / (n + ε₁)
              P(w | c) = (n(c, w) + ε_k P(w | c⁻)) / (n(c) + ε_k)          the recursion of D2L, section 9.3
-             (The notes write P̂(x) in the second line's numerator; only P̂(x') makes it sum to one.)
+             (The book writes P̂(x) in the numerator of the second line; only P̂(x') makes it sum to one.)
 add-k        P(w | c) = (n(c, w) + k) / (n(c) + k m)
 kneser-ney   P(w | c) = (a(c, w) − D(a)) / a(c) + γ(c) P(w | c⁻)          modified, Chen and Goodman 1999
-             a is n for the highest order and for what begins a sequence; below, in how many different contexts the
-             n-gram was seen. D has three values for each order, for a = 1, 2 and more:
-             Y = t₁/(t₁ + 2 t₂),  D_j = j − (j + 1) Y t_{j+1}/t_j,  where t_j is how many n-grams have a = j.
+             a is n for the highest order and at the start of a sequence; below, the number of distinct contexts of
+             the n-gram. D has three values per order, for a = 1, 2 and more:
+             Y = t₁/(t₁ + 2 t₂),  D_j = j − (j + 1) Y t_{j+1}/t_j,  where t_j is the number of n-grams with a = j.
 
-n(c) sums n(c, w) over w, so that every context sums to one.
+n(c) is the sum of n(c, w) over w, so that every context sums to one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recur.baselines.ngram.counts import Counts, Sequences, check_memory
-from recur.baselines.ngram.model import Level, NGram
+from recur.baselines.ngram.model import NGram, ProbabilityLevel
 from recur.data.text.corpus import Corpus
 from recur.data.text.stream import Floats, Ids
 from recur.data.text.vocabulary import Vocab
@@ -41,8 +41,11 @@ def fit(
     k: float = 1.0,
     backward: bool = False,
 ) -> NGram:
-    """Count a text and estimate a model. `epsilon` is one number for all orders, or ε₁, ε₂, …; `k` is for add-k. With
-    `backward` the text is read from its end.
+    """Count a text and estimate a model.
+
+    epsilon    one number for all orders, or ε₁, ε₂, …, for laplace
+    k          for add-k
+    backward   read the text from its end
 
     >>> from recur.baselines import ngram
     >>> text = recur.data.text.Corpus.of("book.txt")
@@ -97,15 +100,15 @@ def _log(p: Floats) -> Floats:
 
 
 def _ratio(a: NDArray[np.floating], b: Floats | float) -> Floats:
-    """a / b, and 0 where nothing was seen at all."""
+    """Return a / b, and 0 where nothing was observed."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(np.asarray(b) > 0, a / b, 0.0)
 
 
-def _interpolated(counts: Counts, p: list[Floats], share: list[Floats]) -> list[Level]:
-    """Levels from each n-gram's own share of probability and the weight each context leaves to the one below it.
+def _interpolated(counts: Counts, p: list[Floats], share: list[Floats]) -> list[ProbabilityLevel]:
+    """Return levels from the probability of each n-gram and the weight that its context leaves to the lower order.
 
-    p[k] is the estimate without the lower orders; share[k] the weight of the contexts of level k + 1's n-grams.
+    p[k] is the estimate without lower orders; share[k] the weight of the contexts of the n-grams of level k + 1.
     """
     levels = []
     interpolated = p[0]
@@ -114,11 +117,11 @@ def _interpolated(counts: Counts, p: list[Floats], share: list[Floats]) -> list[
             context = level.keys // counts.K
             interpolated = p[k] + share[k - 1][context] * interpolated[level.suffix]
         backoff = share[k] if k + 1 < counts.order else np.ones(len(level))
-        levels.append(Level(level.keys, _log(interpolated), _log(backoff)))
+        levels.append(ProbabilityLevel(level.keys, _log(interpolated), _log(backoff)))
     return levels
 
 
-def _laplace(counts: Counts, epsilons: list[float]) -> list[Level]:
+def _laplace(counts: Counts, epsilons: list[float]) -> list[ProbabilityLevel]:
     n = np.where(counts.predictable, counts.levels[0].counts, 0)
     p = [_ratio(n + np.where(counts.predictable, epsilons[0] / counts.m, 0.0), n.sum() + epsilons[0])]
     share = []
@@ -130,11 +133,10 @@ def _laplace(counts: Counts, epsilons: list[float]) -> list[Level]:
     return _interpolated(counts, p, share)
 
 
-def _add_k(counts: Counts, k: float) -> list[Level]:
-    """Mixed with the uniform distribution directly: c·P + (1 − c)/m, where c is n(c) / (n(c) + k m).
+def _add_k(counts: Counts, k: float) -> list[ProbabilityLevel]:
+    """Interpolate directly with the uniform distribution: λ P + (1 − λ)/m with λ = n(c) / (n(c) + k m).
 
-    Below the highest order there is nothing but that uniform distribution, save for contexts that begin a sequence:
-    they are as long as they will ever be.
+    Lower orders are uniform, except for contexts at the start of a sequence, which have no longer context.
     """
     m = counts.m
     uniform = np.where(counts.predictable, 1 / m, 0.0)
@@ -156,11 +158,11 @@ def _add_k(counts: Counts, k: float) -> list[Level]:
             total = _by_context(above.counts, above.keys // counts.K, len(level))
             full = np.full(len(level), at + 2 == counts.order) | level.from_start
             backoff = np.where(full & (total > 0), _ratio(np.full(len(level), k * m), total + k * m), 1.0)
-        levels.append(Level(level.keys, _log(p), _log(backoff)))
+        levels.append(ProbabilityLevel(level.keys, _log(p), _log(backoff)))
     return levels
 
 
-def _kneser_ney(counts: Counts) -> tuple[list[Level], tuple[str, ...]]:
+def _kneser_ney(counts: Counts) -> tuple[list[ProbabilityLevel], tuple[str, ...]]:
     p: list[Floats] = []
     share: list[Floats] = []
     notes = []
@@ -184,7 +186,7 @@ def _kneser_ney(counts: Counts) -> tuple[list[Level], tuple[str, ...]]:
 
 
 def _adjusted(counts: Counts, at: int) -> Ids:
-    """Counts at the highest order and for what begins a sequence; below, the number of different tokens before it."""
+    """Return counts for the highest order and sequence starts; below, the number of distinct preceding tokens."""
     level = counts.levels[at]
     a = level.counts
     if at + 1 < counts.order:
@@ -195,7 +197,7 @@ def _adjusted(counts: Counts, at: int) -> Ids:
 
 
 def _discounts(a: Ids) -> tuple[Floats, bool]:
-    """D for a = 0, 1, 2, and 3 or more; and whether the usual fall-back had to serve."""
+    """Return D for a = 0, 1, 2, and 3 or more; and whether the usual fallback was used."""
     t = np.bincount(np.minimum(a, 5), minlength=6)[1:5].astype(float)
     if (t[:3] > 0).all():
         Y = t[0] / (t[0] + 2 * t[1])
