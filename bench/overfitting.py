@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from recur.tasks import make_options, task_of
@@ -28,10 +27,6 @@ REALLY, NOT = 0.03, 0.005
 """By how much a figure is worse on the large part, where a network overfits, and where it does not."""
 LARGE = 4000
 SEEDS = {"setting": (1,), "held-out": (5, 6, 7)}
-TABLES = {
-    "setting": ("linear, clean", "friedman", "half", "linear", "sine", "xor", "easy"),
-    "held-out": ("cubic", "ring"),
-}
 LINES = {"names": "names/train.tsv", "cr": "sentences/cr_train.tsv", "subj": "sentences/subj_train.tsv"}
 TEXTS = {
     "setting": {"time machine": "timemachine/timemachine.txt", "tang": "tang/quatrains.txt"},
@@ -48,13 +43,6 @@ class Case(NamedTuple):
 
 
 def cases(which: str, seed: int, data: Path, folder: Path) -> Iterator[Case]:
-    for name in TABLES[which]:
-        for rows, measured in ((60, 30), (300, 100), (600, 400)):
-            sizes = enumerate((rows, measured, LARGE))
-            parts = [_file(folder, f"{name} {rows} {seed} {k}.csv", _table(name, n, (seed, k))) for k, n in sizes]
-            for hidden, epochs in ((16, 60), (64, 120), (64, 600)):
-                fields = {"target": "y", "hidden": hidden, "epochs": epochs}
-                yield Case(f"{name}, {rows} rows", "table", fields, _three(parts))
     for name, file in LINES.items() if which == "setting" else ():
         for n, measured, epochs in ((300, 60, 12), (300, 60, 40), (1200, 250, 10)):
             lines = (data / file).read_text().splitlines(keepends=True)
@@ -95,26 +83,6 @@ def _dealt(examples: list[str], sizes: Iterable[int], seed: int, folder: Path, n
         part, rest = rest[:size], rest[size:]
         files.append(_file(folder, f"{name} {seed} {k}.txt", "".join(part)))
     return files
-
-
-def _table(kind: str, rows: int, seed: tuple[int, int]) -> str:
-    """Numbers with noise, or two classes."""
-    draw = np.random.default_rng(seed)
-    if kind in ("half", "xor", "easy", "ring"):
-        x = draw.standard_normal((rows, 5))
-        score = {"half": x @ [1.5, -1, 0.5, 0, 0], "xor": 3 * np.sign(x[:, 0] * x[:, 1]), "easy": x @ [8, 3, 0, 0, 0]}
-        score["ring"] = 2 * np.abs(x[:, 0]) + 2 * np.abs(x[:, 1]) - 3
-        y = np.where(draw.random(rows) < 1 / (1 + np.exp(-score[kind])), "yes", "no")
-    else:
-        x = draw.random((rows, 6))
-        friedman = 3 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 4 * (x[:, 2] - 0.5) ** 2 + 2 * x[:, 3] + x[:, 4]
-        plain = {"friedman": friedman, "sine": np.sin(6 * x[:, 0]) + x[:, 1]}
-        plain["cubic"] = 8 * (x[:, 0] - 0.5) ** 3 + x[:, 1] * x[:, 2]
-        noise = {"linear, clean": 0.01, "linear": 0.3, "friedman": 0.5, "sine": 0.1, "cubic": 0.1}[kind]
-        y = plain.get(kind, x @ [3, -2, 1, 0.5, 0, 0]) + noise * draw.standard_normal(rows)
-    header = ",".join([f"x{k}" for k in range(x.shape[1])] + ["y"])
-    lines = [",".join([*(f"{v:.5g}" for v in row), str(target)]) for row, target in zip(x, y, strict=True)]
-    return "\n".join([header, *lines]) + "\n"
 
 
 def judge(case: Case, seed: int) -> JsonObject:

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from recur.tasks.language.predictor import Language
     from recur.tasks.seq2seq.predictor import Transducer
     from recur.tasks.synthetic import Solver
-    from recur.tasks.table.predictor import RowPredictor
     from recur.tasks.tag.predictor import TextTagger
     from recur.tasks.tree.predictor import TreeClassifier
 
@@ -75,8 +74,6 @@ def fit(texts: Texts, *, task: Literal["tree"], **options: Any) -> TreeClassifie
 def fit(texts: Texts, *, task: Literal["forecast"], **options: Any) -> SeriesForecaster: ...
 @overload
 def fit(texts: Texts, *, task: Literal["grid"], **options: Any) -> ImageClassifier: ...
-@overload
-def fit(texts: Texts, *, task: Literal["table"], **options: Any) -> RowPredictor: ...
 @overload
 def fit(*, task: Literal["adding", "copy"], **options: Any) -> Solver[Any]: ...
 @overload
@@ -222,16 +219,6 @@ def load(
     allow_path: Sequence[str | Path] = ...,
     task: Literal["grid"],
 ) -> ImageClassifier: ...
-@overload
-def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["table"],
-) -> RowPredictor: ...
 @overload
 def load(
     run: str | Path,

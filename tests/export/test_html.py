@@ -133,7 +133,6 @@ def test_every_kind_has_its_page_or_is_refused(form: Portable) -> None:
 
     assert page("conditional", "writer") == "conditional"
     assert page("seq2seq", "writer") == "pairs"
-    assert page("table", "classifier", ("row",)) == "row"
     assert page("copy", "tagger", reads="tokens") == "copy"
     assert page("tag", "transcriber", reads="numbers") == "numbers"
     assert page("forecast", "forecaster", known=["season, sine"]) == "forecaster"

@@ -79,9 +79,6 @@ def test_a_form_is_never_empty_and_says_what_the_model_says(every_task: Path, ta
         made = [row["quantiles"]["0.5"] for row in plain.predictions(given.split("\n"))]
         assert [row["quantiles"]["0.5"] for row in found["forecast"]] == made
         assert found["naive"][0] == found["history"][-found["season"]], "a season before"
-    elif task == "table":
-        made = [row["output"] for row in plain.predictions(given.split("\n"))]
-        assert [row["output"] for row in found["rows"]] == made
     with pytest.raises(ValueError, match="the input is empty"):
         predict(model, {"input": " "})
 
@@ -241,7 +238,6 @@ SHOWN = {
     "forecast": "td[data-q]",
     "grid": "#pixels button",
     "seq2seq": "#answer",
-    "table": "#rows td",
     "tag": ".tagged",
     "tree": "#tree circle",
 }

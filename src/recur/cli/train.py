@@ -35,7 +35,6 @@ EXAMPLES = """Examples:
   recur train tagged.conll                    CoNLL columns, trees and dated tables need no --task
   recur train airline.csv --horizon 12
   recur train digits.npz                      images and labels; or a folder with a folder of images for each class
-  recur train rows.csv --task table           one column from the others of its row
   recur train --task adding --length 200"""
 
 SAME = 1.0

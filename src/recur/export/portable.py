@@ -20,7 +20,6 @@ FORMS: dict[str, Callable[..., Portable]] = {
     "forecast": forecasting.forecaster,
     "adding": numbers.adder,
     "copy": numbers.copier,
-    "table": numbers.row,
 }
 
 NONE = {

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from recur.models.forecaster import Forecaster as Forecaster
     from recur.models.language import LanguageModel as LanguageModel
     from recur.models.language import Predicted as Predicted
-    from recur.models.row import RowModel as RowModel
     from recur.models.seq2seq import ConditionalModel as ConditionalModel
     from recur.models.seq2seq import Seq2Seq as Seq2Seq
     from recur.models.signals import Regressor as Regressor
@@ -41,7 +40,6 @@ _NAMES = {
     "Predicted": "recur.models.language",
     "Reader": "recur.models.classifier",
     "Regressor": "recur.models.signals",
-    "RowModel": "recur.models.row",
     "Scores": "recur.models.decoder",
     "Seq2Seq": "recur.models.seq2seq",
     "State": "recur.models.stack",

@@ -17,7 +17,6 @@ from recur.studio.loaded import LoadedModel
 from recur.tasks.classes import classes_of, confusion
 from recur.tasks.examples import split
 from recur.tasks.predictor import Predictor
-from recur.tasks.table.data import read_rows
 from recur.utils.types import JsonObject
 
 KINDS = {
@@ -32,7 +31,6 @@ KINDS = {
     "ConditionalWriter": "labels",
     "TreeClassifier": "tree",
     "SeriesForecaster": "series",
-    "RowPredictor": "table",
     "Adder": "line",
     "Copier": "line",
 }
@@ -100,16 +98,6 @@ def _trees(predictor: Predictor[Any]) -> list[Example]:
     return [Example(tree.bracketed(), str(tree.labels[-1])) for tree in split(predictor.task.options, read_trees)[1]]
 
 
-def _rows(predictor: Predictor[Any]) -> list[Example]:
-    """A table of all of them: one is a line of it."""
-    predictor.find_texts("texts", "valid")
-    options: Any = predictor.task.options
-    rows = split(options, read_rows)[1][:12]
-    columns = [column for column in rows[0].cells if column != options.target]
-    lines = [",".join(columns), *(",".join(row.cells[column] for column in columns) for row in rows)]
-    return [Example("\n".join(lines), "\n".join(row.cells.get(options.target, "") for row in rows))]
-
-
 def _series(predictor: Predictor[Any]) -> list[Example]:
     """What came before the last forecasts of the validation part; what came then is the target."""
     predictor.find_texts("texts")
@@ -166,7 +154,6 @@ READERS: dict[str, Callable[[Predictor[Any]], list[Example]]] = {
     "tags": _sentences,
     "pairs": _pairs,
     "tree": _trees,
-    "table": _rows,
     "series": _series,
     "numbers": _numbers,
     "image": _images,

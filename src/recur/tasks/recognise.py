@@ -38,7 +38,6 @@ CHOICES = {
     ),
     "series": (
         ("forecast", "forecasts the columns of numbers"),
-        ("table", "tells one column from the others of its row"),
         ("language", "reads it as text"),
     ),
     "tagged": (("tag", "tags every word with its last column"), ("language", "reads it as text")),
