@@ -35,7 +35,7 @@ from recur.data.frames import is_data
 from recur.errors import OptionError, shown
 from recur.options import checked
 from recur.tasks import make_options, open_predictor
-from recur.tasks.contract import file_names
+from recur.tasks.predictor import file_names
 from recur.tasks.recognise import choose_task
 from recur.training import Callback, train
 from recur.training.in_memory import Data
@@ -44,10 +44,10 @@ from recur.utils.trust import name_cell
 if TYPE_CHECKING:
     from recur.tasks.classify.predictor import TextClassifier
     from recur.tasks.conditional.predictor import ConditionalWriter
-    from recur.tasks.contract import Predictor
     from recur.tasks.forecast.predictor import SeriesForecaster
     from recur.tasks.grid.predictor import ImageClassifier
     from recur.tasks.language.predictor import Language
+    from recur.tasks.predictor import Predictor
     from recur.tasks.seq2seq.predictor import Transducer
     from recur.tasks.synthetic import Solver
     from recur.tasks.tag.predictor import TextTagger

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import recur
+from recur.data.batching import Shuffled, in_order
 from recur.data.text import parse_tree
 from recur.errors import OptionError, TextError
 from recur.runs import Run
@@ -19,7 +20,6 @@ from recur.tasks.adding.task import AddingTask
 from recur.tasks.classes import class_scores, class_weights, confusion, label_vocab
 from recur.tasks.classify.ngrams import ClassNGrams, best_ngrams
 from recur.tasks.copy.task import BLANK, GO, CopyTask
-from recur.tasks.examples import Shuffled, in_order
 from recur.tasks.tag.data import spell
 from recur.training import Trainer
 from tests.small_runs import begin, reopen, stop_after

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from recur.data.batching import Shuffled, ShuffledBySize
 from recur.data.text import Pair, Words, read_pairs
 from recur.data.text.tokenizers import Characters, Spaced
 from recur.errors import TextError
 from recur.tasks import make_options, task_of
-from recur.tasks.examples import Shuffled, ShuffledBySize, split
+from recur.tasks.examples import split
 from recur.tasks.options import SplitOptions
 from recur.tasks.pairs import pair_batch, pair_size
 from recur.tasks.scores import edit_distance, error_rates

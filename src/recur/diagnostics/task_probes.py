@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, embedding
 
+from recur.data.batching import in_order
 from recur.data.series.intervals import Bands
 from recur.data.text import Pair
 from recur.diagnostics.finding import Finding, Level, Measurement
@@ -24,7 +25,6 @@ from recur.tasks.classify.predictor import TextClassifier
 from recur.tasks.classify.signal_predictor import SignalClassifierPredictor
 from recur.tasks.classify.signal_task import probabilities as signal_probabilities
 from recur.tasks.classify.signal_task import targets_of
-from recur.tasks.examples import in_order
 from recur.tasks.forecast import measuring
 from recur.tasks.forecast.predictor import SeriesForecaster
 from recur.tasks.grid.predictor import ImageClassifier

@@ -27,9 +27,9 @@ from recur.serve.network import LanguageNetwork, Network, network_of
 from recur.serve.on_gpu import make_bank
 from recur.tasks import predictor_of
 from recur.tasks.classes import classes_of
-from recur.tasks.contract import Predictor
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
+from recur.tasks.predictor import Predictor
 from recur.tasks.tag.signal_predictor import TranscriberPredictor
 from recur.utils.types import JsonObject
 

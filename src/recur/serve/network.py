@@ -22,8 +22,8 @@ from recur.models.signals import Numbers, SignalTagger
 from recur.models.tagger import OutputTagger, Tagger, WordTagger
 from recur.nn import FeedForward, Recurrent
 from recur.tasks.classify.model import TextModel
-from recur.tasks.contract import Predictor
 from recur.tasks.language.predictor import Language
+from recur.tasks.predictor import Predictor
 
 Carried = Any
 """Tuples of tuples of tensors, as a model's step takes and returns them."""

@@ -15,12 +15,10 @@ from recur.data.text.tokenizers import Lines
 from recur.errors import TextError, shown
 from recur.models.calibration import calibration_error
 from recur.tasks.contract import Baseline, Validation
+from recur.tasks.linear import LEAST
 from recur.utils.types import Metrics
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-
-LEAST = -70.0
-"""The log-probability of what a model thinks impossible, where a loss is taken of it."""
 
 TIE = 1e-4
 """Of two models that are wrong equally often, the one with the lower loss is better."""
@@ -125,10 +123,6 @@ def validation(logits: Tensor, targets: Sequence[int]) -> Validation:
     metrics = {"valid_error": error, **{f"valid_{name}": value for name, value in scores.items()}}
     summary = f"valid accuracy {scores['accuracy']:6.2%}, macro F1 {scores['macro_f1']:.1%}, ECE {scores['ece']:.1%}"
     return Validation(error + TIE * scores["loss"], metrics, summary)
-
-
-def most_frequent(targets: Sequence[int]) -> int:
-    return Counter(targets).most_common(1)[0][0]
 
 
 def plain_baselines(guesses: Mapping[str, Sequence[int]], targets: Sequence[int], classes: int) -> list[Baseline]:

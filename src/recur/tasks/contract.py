@@ -14,12 +14,8 @@ from torch import Tensor, nn
 
 from recur.data.text.stream import Share
 from recur.runs import Vocabs, check_precision, pick_device, pick_precision
-from recur.tasks.inputs import Inputs as Inputs
-from recur.tasks.inputs import source_name as source_name
 from recur.tasks.options import TaskOptions
 from recur.tasks.places import Places
-from recur.tasks.predictor import Predictor as Predictor
-from recur.tasks.predictor import file_names as file_names
 from recur.tasks.size import check_size
 from recur.utils.types import JsonObject, Metrics
 

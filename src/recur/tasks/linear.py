@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
+
+LEAST = -70.0
+"""Log-probability that stands for log 0, so that losses stay finite."""
+
+
+def most_frequent(labels: Sequence[int]) -> int:
+    return Counter(labels).most_common(1)[0][0]
 
 
 def softmax_regression(x: Tensor, y: Tensor, classes: int, measured: Tensor, decay: float = 0.01) -> Tensor:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.batching import padded
 from recur.data.text import Pair, Vocab
 from recur.data.text.stream import Ids
 from recur.errors import TextError
 from recur.runs import Vocabs
-from recur.tasks.examples import padded
 
 EncodedPair = tuple[Ids, Ids]
 

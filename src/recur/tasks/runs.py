@@ -30,7 +30,7 @@ from recur.utils.trust import cell_file, check_trusted, read_source, trust
 
 if TYPE_CHECKING:
     from recur.runs import Fingerprint, Run
-    from recur.tasks.contract import Predictor
+    from recur.tasks.predictor import Predictor
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from recur.tasks.linear import softmax_regression
-from recur.tasks.signals import Example
 
 MOST_ENTRIES = 1 << 23
 """Numbers that a softmax is fitted to: of more, as many examples as that are taken."""
@@ -26,6 +25,21 @@ MOST_FEATURES = 1024
 AROUND = 4
 """Steps to each side."""
 DECAYS = (0.001, 0.01, 0.1)
+
+
+class LabelledSignal(Protocol):
+    """Sequence of vectors with its labels."""
+
+    @property
+    def values(self) -> np.ndarray:
+        """Return the vectors, of shape (T, D)."""
+
+    @property
+    def labels(self) -> list[int]: ...
+
+    @property
+    def size(self) -> int:
+        """Return the number of steps T."""
 
 
 class Guesses(NamedTuple):
@@ -37,7 +51,10 @@ class Guesses(NamedTuple):
 
 
 def plain_classes(
-    train: Sequence[Example], valid: Sequence[Example], measured: Sequence[Example], classes: Sequence[str]
+    train: Sequence[LabelledSignal],
+    valid: Sequence[LabelledSignal],
+    measured: Sequence[LabelledSignal],
+    classes: Sequence[str],
 ) -> Iterator[Guesses]:
     """Classes of `measured`, by what was fitted to `train` and chosen by `valid`."""
     always = Counter(example.labels[0] for example in train).most_common(1)[0][0]
@@ -54,7 +71,10 @@ def plain_classes(
 
 
 def plain_steps(
-    train: Sequence[Example], valid: Sequence[Example], measured: Sequence[Example], classes: Sequence[str]
+    train: Sequence[LabelledSignal],
+    valid: Sequence[LabelledSignal],
+    measured: Sequence[LabelledSignal],
+    classes: Sequence[str],
 ) -> Iterator[Guesses]:
     """A label for each step."""
     always = Counter(k for example in train for k in example.labels).most_common(1)[0][0]
@@ -72,7 +92,7 @@ def plain_steps(
     yield Guesses(name, [found[a:b] for a, b in zip([0, *ends], ends, strict=False)])
 
 
-def plain_sequences(train: Sequence[Example], measured: Sequence[Example]) -> Iterator[Guesses]:
+def plain_sequences(train: Sequence[LabelledSignal], measured: Sequence[LabelledSignal]) -> Iterator[Guesses]:
     """Label sequences."""
     usual = list(Counter(tuple(e.labels) for e in train).most_common(1)[0][0])
     yield Guesses("the most frequent sequence", [usual] * len(measured))
@@ -89,7 +109,7 @@ def _summary(values: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _as_many(examples: Sequence[Example], steps: int) -> list[Example]:
+def _as_many(examples: Sequence[LabelledSignal], steps: int) -> list[LabelledSignal]:
     """Some of them, with about so many steps in all."""
     order = np.random.default_rng(0).permutation(len(examples))
     sizes = np.cumsum([examples[k].size for k in order])

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.batching import Shuffled, in_order
 from recur.data.signals import Signal, Values, as_values, labels_of, read_signals
 from recur.errors import TextError
 from recur.models.inputs import SignalInput
@@ -19,7 +20,7 @@ from recur.models.signals import NO_LABEL, Numbers
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
 from recur.tasks.contract import Task
-from recur.tasks.examples import Shuffled, in_order, split
+from recur.tasks.examples import split
 from recur.tasks.recordable import of_several_lengths
 from recur.tasks.signal_options import with_input
 from recur.tasks.tokens import with_time_scale

@@ -14,8 +14,9 @@ from torch import nn
 from recur.data.text.stream import WHOLE, Share
 from recur.errors import OptionError
 from recur.runs import Vocabs
-from recur.tasks.contract import Predictor, Task, as_file_name
+from recur.tasks.contract import Task, as_file_name
 from recur.tasks.options import TaskOptions
+from recur.tasks.predictor import Predictor
 from recur.tasks.recordable import drawn_on_the_cpu
 from recur.utils.types import JsonObject, Metrics
 

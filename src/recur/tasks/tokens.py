@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Literal, TypeVar
 
-from recur.data.text import Tokenizer, Vocab, Words
 from recur.models.options import NetworkOptions
 
 LOOK = 2000
@@ -31,16 +29,3 @@ def choose_token(texts: Iterable[str]) -> Literal["char", "word"]:
     """Words where texts are sentences between spaces; characters where they are names, words or Chinese."""
     counts = [len(text.split()) for text in islice(texts, LOOK)]
     return "word" if counts and sum(counts) / len(counts) >= SENTENCE else "char"
-
-
-def spaced(tokenizer: Tokenizer, text: str) -> str:
-    """A text's tokens between spaces: a line for an n-gram, which is a sequence of its own with its end."""
-    return " ".join("_" if token.isspace() else token for token in tokenizer.split(text))
-
-
-def spaced_vocab(lines: Iterable[str]) -> Vocab:
-    """Of such lines, ends included: what a name ends in tells most."""
-    lines = list(lines)
-    counts = Counter(token for line in lines for token in line.split())
-    counts["<eos>"] = len(lines)
-    return Vocab.from_counts(counts, Words())

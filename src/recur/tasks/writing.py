@@ -10,11 +10,11 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from recur.data.batching import Shuffled, in_order
 from recur.data.text import Pair, Vocab
 from recur.models import Decoder, Scores
 from recur.runs import Vocabs
 from recur.tasks.contract import Moment, Task, TrainingStep
-from recur.tasks.examples import Shuffled, in_order
 from recur.tasks.options import WritingOptions
 from recur.tasks.pairs import EncodedPair, PairBatch, PairData, encode_pairs, pair_batch, pair_size
 from recur.tasks.scores import perplexity

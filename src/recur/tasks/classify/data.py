@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.batching import padded
 from recur.data.text import LabelledText, Vocab
 from recur.data.text.stream import Ids
 from recur.errors import TextError
 from recur.runs import Vocabs
 from recur.tasks.classes import class_of, class_weights, classes_of, numbers_of, numbers_with_unseen
 from recur.tasks.classify.tfidf import Fitted, best_linear, gram_vocab
-from recur.tasks.examples import padded
 from recur.tasks.tokens import choose_token
 
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from recur.data.batching import in_order
 from recur.models import Classifier
 from recur.models.calibration import Mixture, calibrated
 from recur.models.options import ClassifierOptions
 from recur.tasks.classify.data import Example, TextBatch
 from recur.tasks.classify.tfidf import LinearText
-from recur.tasks.examples import in_order
 
 ROWS = 256
 """Texts measured as one batch."""

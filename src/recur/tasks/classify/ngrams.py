@@ -15,7 +15,7 @@ import numpy as np
 from recur.baselines import ngram
 from recur.baselines.ngram import NGram
 from recur.data.text import EOS, Tokenizer
-from recur.tasks.tokens import spaced, spaced_vocab
+from recur.tasks.language.baseline import spaced, spaced_vocab
 
 ORDERS = (1, 2, 3, 4, 5, 6)
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from recur.data.text import Tokenizer
-from recur.tasks.classes import LEAST, most_frequent
 from recur.tasks.classify.ngrams import best_ngrams
 from recur.tasks.classify.tfidf import Fitted, Labelled
+from recur.tasks.linear import LEAST, most_frequent
 
 
 class Plain(NamedTuple):

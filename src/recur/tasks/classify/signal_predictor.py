@@ -15,8 +15,8 @@ from recur.data.signals import read_signals
 from recur.models.signals import SignalClassifier
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.classify.signal_task import SignalClassify, probabilities, targets_of
-from recur.tasks.contract import Predictor
 from recur.tasks.examples import split, test_part
+from recur.tasks.predictor import Predictor
 from recur.tasks.signal_plain import plain_classes
 from recur.tasks.signals import signals_of, steps_in_turn
 from recur.utils.types import JsonObject

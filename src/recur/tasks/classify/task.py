@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from recur.data.batching import Shuffled
 from recur.data.text import fit_lines, layout_note, read_labelled
 from recur.runs import Vocabs
 from recur.tasks.classes import (
@@ -23,7 +24,7 @@ from recur.tasks.classify.options import ClassifyOptions
 from recur.tasks.classify.plain import plain_models
 from recur.tasks.classify.tfidf import LinearText
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, split
+from recur.tasks.examples import split
 from recur.tasks.places import Places
 from recur.tasks.recordable import of_several_lengths
 from recur.tasks.registry import task_of

@@ -16,8 +16,7 @@ from recur.baselines import ngram
 from recur.baselines.ngram import NGram
 from recur.data.text import Pair, Tokenizer
 from recur.data.text.stream import Floats
-from recur.tasks.language.baseline import best_ngram
-from recur.tasks.tokens import spaced, spaced_vocab
+from recur.tasks.language.baseline import best_ngram, spaced, spaced_vocab
 
 SHARES = (0.3, 0.5, 0.7, 0.9)
 

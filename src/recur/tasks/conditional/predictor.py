@@ -20,8 +20,8 @@ from recur.options import Natural, checked
 from recur.runs import Run
 from recur.tasks.conditional.plain import plain_models
 from recur.tasks.conditional.task import ConditionalTask, read_lines
-from recur.tasks.contract import Predictor
 from recur.tasks.examples import split, test_part
+from recur.tasks.predictor import Predictor
 from recur.tasks.writing import some_of
 from recur.utils.types import JsonObject
 

@@ -15,11 +15,12 @@ from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
 from recur.runs import Run
-from recur.tasks.contract import Predictor, source_name
 from recur.tasks.forecast import measuring, rolling
 from recur.tasks.forecast.plain import plain_scores
 from recur.tasks.forecast.task import ForecastTask, parse_series, read_series
+from recur.tasks.inputs import source_name
 from recur.tasks.predictions import Prediction, Predictions
+from recur.tasks.predictor import Predictor
 from recur.tasks.runs import task_of_run
 from recur.utils.types import JsonObject
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recur.tasks.classes import most_frequent
 from recur.tasks.grid.data import Example, ImageBatch
 from recur.tasks.grid.options import GridOptions
-from recur.tasks.linear import softmax_regression
+from recur.tasks.linear import most_frequent, softmax_regression
 
 MOST = 10_000
 """Images that the softmax is fitted to."""

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recur.data.batching import Shuffled, in_order
 from recur.models import GridClassifier
 from recur.models.calibration import calibrated
 from recur.runs import Vocabs
 from recur.tasks.classes import class_weights, classes_of, label_vocab, plain_baselines, validation, weight_of
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, in_order
 from recur.tasks.grid.data import (
     Example,
     ImageBatch,

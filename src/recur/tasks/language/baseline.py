@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterable
 
 from recur.baselines import ngram
 from recur.baselines.ngram import NGram
-from recur.data.text import Corpus, Vocab
+from recur.data.text import Corpus, Tokenizer, Vocab, Words
 from recur.utils.types import JsonObject
 
 TOO_LONG = 20_000_000
@@ -35,3 +37,16 @@ def ngram_row(name: str, model: NGram, text: Corpus) -> JsonObject:
     found = model.evaluate(text)
     rate = found.tokens / (time.perf_counter() - begun)
     return {"model": name, **found._asdict(), "tokens_per_second": rate}
+
+
+def spaced(tokenizer: Tokenizer, text: str) -> str:
+    """A text's tokens between spaces: a line for an n-gram, which is a sequence of its own with its end."""
+    return " ".join("_" if token.isspace() else token for token in tokenizer.split(text))
+
+
+def spaced_vocab(lines: Iterable[str]) -> Vocab:
+    """Of such lines, ends included: what a name ends in tells most."""
+    lines = list(lines)
+    counts = Counter(token for line in lines for token in line.split())
+    counts["<eos>"] = len(lines)
+    return Vocab.from_counts(counts, Words())

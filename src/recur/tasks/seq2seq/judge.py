@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from recur.data.text import Subwords, Tokenizer, Words
 from recur.tasks.scores import edits_per_symbol, error_rates
+from recur.tasks.seq2seq.plain import SENTENCES
 from recur.tasks.translation import bleu, chrf, mteval_words
 from recur.utils.types import Metrics
-
-SENTENCES = ("word", "subword")
-"""Kinds of tokens that sentences are cut into: what is made of them is read as a translation."""
 
 
 def judge(tokenizer: Tokenizer, references: Sequence[str], outputs: Sequence[str]) -> Metrics:

@@ -19,7 +19,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from recur.data.text import Pair, Tokenizer, Words
-from recur.tasks.seq2seq.judge import SENTENCES
+
+SENTENCES = ("word", "subword")
+"""Kinds of tokens of sentences, which are translated word by word."""
 
 ROUNDS = 5
 """Of EM: by then a word's first choice hardly changes."""

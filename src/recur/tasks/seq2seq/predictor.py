@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.batching import padded
 from recur.data.text import UNK, Pair, read_pairs
 from recur.data.text.stream import Ids
 from recur.decoding import Choice, Ensemble, Writer, Written, beam_search, greedy, likelihood, sample
 from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq
-from recur.tasks.contract import Predictor
-from recur.tasks.examples import padded, split, test_part
+from recur.tasks.examples import split, test_part
 from recur.tasks.pairs import EncodedPair, PairBatch
+from recur.tasks.predictor import Predictor
 from recur.tasks.scores import perplexity
 from recur.tasks.seq2seq.judge import judge
 from recur.tasks.seq2seq.task import Seq2SeqTask

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
+from recur.data.batching import Shuffled, ShuffledBySize, padded
 from recur.data.text import UNK, Pair, fit_lines, read_pairs
 from recur.data.text.tokenizers import between_spaces, has_subwords
 from recur.decoding import Written, greedy
@@ -13,7 +14,7 @@ from recur.i18n import said
 from recur.models import Scores, Seq2Seq
 from recur.runs import Vocabs
 from recur.tasks.contract import Baseline, Remark, Validation
-from recur.tasks.examples import Shuffled, ShuffledBySize, padded, split
+from recur.tasks.examples import split
 from recur.tasks.metrics import show
 from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half, pair_batch, pair_size
 from recur.tasks.places import Places

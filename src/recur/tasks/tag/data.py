@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.batching import padded
 from recur.data.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
 from recur.data.text.stream import Ids
 from recur.data.text.tokenizers import casing_of
@@ -23,7 +24,6 @@ from recur.models.tagger import UNSEEN, Forms, Words
 from recur.nn import Moves
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
-from recur.tasks.examples import padded
 from recur.tasks.tag.options import TagOptions
 from recur.tasks.tag.spans import are_spans, legal_moves
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from recur.data.batching import Shuffled, in_order, padded
 from recur.data.text import Sentence
 from recur.data.text.tokenizers import CASINGS, casing_of
 from recur.nn.crf import CRF
-from recur.tasks.examples import Shuffled, in_order, padded
 
 FEATURES = 14
 """Of a word."""

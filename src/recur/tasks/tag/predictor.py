@@ -17,9 +17,10 @@ from recur.models.tagger import Taggers
 from recur.options import Range, checked
 from recur.runs import Run
 from recur.tasks.classes import classes_of
-from recur.tasks.contract import Inputs, Predictor
 from recur.tasks.examples import split, test_part
+from recur.tasks.inputs import Inputs
 from recur.tasks.predictions import Prediction
+from recur.tasks.predictor import Predictor
 from recur.tasks.tag.data import Collate, encode, unseen_tags
 from recur.tasks.tag.plain import plain_tags
 from recur.tasks.tag.spans import by_type, compare

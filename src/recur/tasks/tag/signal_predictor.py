@@ -17,9 +17,9 @@ from recur.errors import OptionError
 from recur.models.signals import SignalTagger, Transcriber
 from recur.options import Count, NonNegative, checked
 from recur.tasks.classes import classes_of
-from recur.tasks.contract import Predictor
 from recur.tasks.examples import test_part
 from recur.tasks.predictions import Prediction
+from recur.tasks.predictor import Predictor
 from recur.tasks.signals import signals_of, steps_in_turn
 from recur.tasks.tag.language import language_of
 from recur.tasks.tag.signal_task import (

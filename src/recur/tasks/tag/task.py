@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from recur.data.batching import Shuffled, in_order
 from recur.data.text import read_tagged
 from recur.errors import OptionError
 from recur.i18n import said
@@ -17,7 +18,7 @@ from recur.models.tagger import Taggers
 from recur.runs import Vocabs
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, in_order, split
+from recur.tasks.examples import split
 from recur.tasks.metrics import show, words
 from recur.tasks.places import Places
 from recur.tasks.registry import task_of

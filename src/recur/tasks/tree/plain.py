@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from recur.tasks.classes import most_frequent
 from recur.tasks.classify.tfidf import Labelled, best_linear, gram_vocab
+from recur.tasks.linear import most_frequent
 
 Guess = Callable[[Sequence[str]], list[int]]
 """From the words of trees, as texts, to classes of their roots."""

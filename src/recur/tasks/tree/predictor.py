@@ -15,8 +15,8 @@ from recur.models import TreeModel
 from recur.models.signals import NO_LABEL
 from recur.runs import Run
 from recur.tasks.classes import class_scores, classes_of, confusion
-from recur.tasks.contract import Predictor
 from recur.tasks.examples import test_part
+from recur.tasks.predictor import Predictor
 from recur.tasks.tree.plain import plain_models
 from recur.tasks.tree.task import Encoded, TreeBatch, TreeTask, as_texts, tree_scores
 from recur.utils.types import JsonObject

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from recur.data.batching import Shuffled, in_order
 from recur.data.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.errors import TextError
 from recur.models import TreeModel
@@ -29,7 +30,7 @@ from recur.tasks.classes import (
     plain_baselines,
 )
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, in_order, split
+from recur.tasks.examples import split
 from recur.tasks.places import Places
 from recur.tasks.tree.options import TreeOptions
 from recur.tasks.tree.plain import plain_models
