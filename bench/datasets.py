@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.made import rings
-from recur.tasks.registry import BUILT_IN
+from recur.tasks.common.registry import BUILT_IN
 
 PAIRS, LETTERS = 10_000, "abcdefghijklmnopqrstuvwxyz"
 SEED = 0

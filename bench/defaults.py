@@ -20,9 +20,9 @@ from typing import Any
 from bench.datasets import DataSet, data_sets
 from recur.errors import RecurError
 from recur.tasks import make_options, read_config
-from recur.tasks.contract import Baseline
-from recur.tasks.metrics import best_of, better, metric_of, show, words
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.contract import Baseline
+from recur.tasks.common.metrics import best_of, better, metric_of, show, words
+from recur.tasks.common.options import TaskOptions
 from recur.training import Outcome, train
 
 ROOT = Path(__file__).parent.parent

@@ -24,8 +24,8 @@ from recur.models import LanguageModel
 from recur.nn.functional import drop, linear_cross_entropy
 from recur.runs import computing_in
 from recur.tasks import make_options, task_class, task_of
-from recur.tasks.contract import Moment
-from recur.tasks.language.on_device import Windows
+from recur.tasks.common.contract import Moment
+from recur.tasks.language.data import Windows
 from recur.training import optimise
 from recur.training.graphs import Graphs
 from recur.training.ranks import ALONE

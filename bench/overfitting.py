@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from recur.tasks import make_options, task_of
-from recur.tasks.learning_curve import to_lose, training
+from recur.tasks.common.verdict import to_lose, training
 from recur.training import Event, Trainer, train, trainer
 from recur.utils.types import JsonObject
 

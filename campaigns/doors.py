@@ -64,7 +64,7 @@ from recur.studio.equations.python_cell import python_cell
 from recur.studio.equations.textbook import EXAMPLES
 from recur.studio.summaries import measurements
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
-from recur.tasks.teacher import Teacher
+from recur.tasks.common.options import Teacher
 from recur.training.optimise import Schedule
 from recur.training.sweeps.folder import parse_record
 from recur.training.sweeps.space import search_of

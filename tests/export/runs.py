@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import recur
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.predictor import Predictor
 
 SMALL = {"steps": 2, "hidden": 6, "threads": 1, "seed": 1, "device": "cpu"}
 

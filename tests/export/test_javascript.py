@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from recur.baselines.text_classifiers import grams
 from recur.cells import make_cell
 from recur.data.series.dates import calendar_features, calendar_names, infer_frequency, parse_date
 from recur.data.text import Characters, Subwords, Vocab, Words, fit_lines
@@ -28,7 +29,6 @@ from recur.export.javascript_kernel import module
 from recur.export.javascript_model import ENGINE, source
 from recur.export.javascript_tokens import vocab_table
 from recur.nn import Recurrent
-from recur.tasks.classify.tfidf import grams
 from tests.export import runs
 from tests.export.node import difference, in_node, needs_node
 from tests.support import TOLERANCE

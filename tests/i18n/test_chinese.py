@@ -12,7 +12,7 @@ from recur.diagnostics.finding import CAUSES
 from recur.diagnostics.report import LEVELS
 from recur.i18n import in_language, said
 from recur.i18n.chinese import TEMPLATES
-from recur.tasks.metrics import METRICS
+from recur.tasks.common.metrics import METRICS
 
 SOURCE = Path(recur.__file__).parent
 CONDITIONS = (

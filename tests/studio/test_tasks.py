@@ -18,8 +18,8 @@ from recur.studio.states import unit_activations, unit_map
 from recur.studio.validation import KINDS, READERS, mistakes, samples
 from recur.studio.views import VIEWS
 from recur.tasks import open_predictor, task_names, task_of_run
-from recur.tasks.metrics import best_of
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.metrics import best_of
+from recur.tasks.common.predictor import Predictor
 from tests.studio.axe import AXE, violations
 from tests.studio.browser import Visit, needs_browser, picture, settle
 from tests.studio.conftest import Served

@@ -14,11 +14,11 @@ from sklearn.metrics import log_loss
 from sklearn.naive_bayes import MultinomialNB
 
 import recur
+from recur.baselines import text_classifiers
+from recur.baselines.text_classifiers import LinearText, best_linear, fit_bayes, fit_linear, gram_vocab, grams
 from recur.data.text import SPECIALS, UNK
 from recur.tasks import make_options, task_of
-from recur.tasks.classify import tfidf
 from recur.tasks.classify.data import Example
-from recur.tasks.classify.tfidf import LinearText, best_linear, fit_bayes, fit_linear, gram_vocab, grams
 from tests.small_runs import begin
 
 STEMS = {"good": ["great", "fine", "love it"], "bad": ["poor", "broken , sad", "no use"], "so": ["it is", "as one"]}
@@ -98,16 +98,18 @@ def test_the_strength_is_the_one_that_the_validation_texts_are_likeliest_with() 
     theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     x, y = theirs.fit_transform([text for text, _ in train]), [k for _, k in train]
     held = theirs.transform([text for text, _ in valid])
-    every = {c: LogisticRegression(C=c, max_iter=1000).fit(x, y).predict_proba(held) for c in tfidf.STRENGTHS}
+    every = {
+        c: LogisticRegression(C=c, max_iter=1000).fit(x, y).predict_proba(held) for c in text_classifiers.STRENGTHS
+    }
     losses = {c: log_loss(targets, p) for c, p in every.items()}
     assert name == f"TF-IDF logistic regression, C = {min(losses, key=losses.__getitem__):g}"
     found = log_loss(targets, model([text for text, _ in valid])[1].double().softmax(-1).numpy())
     assert found == pytest.approx(min(losses.values()), abs=1e-3)
-    assert float(bayes.removeprefix("naive Bayes, α = ")) in tfidf.SMOOTHED
+    assert float(bayes.removeprefix("naive Bayes, α = ")) in text_classifiers.SMOOTHED
 
 
 def test_of_many_texts_a_sample_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfidf, "COUNTED", 200)
+    monkeypatch.setattr(text_classifiers, "COUNTED", 200)
     vocab = gram_vocab([text for text, _ in labelled()], "word")
     model, _, name = best_linear(labelled(), labelled(), vocab, 3)
     n = int(name.split(" of ")[1].split()[0])

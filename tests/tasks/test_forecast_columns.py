@@ -11,9 +11,8 @@ import pytest
 import recur
 from recur.data.series import parse_panel
 from recur.errors import TextError
-from recur.tasks.classes import names_vocab
-from recur.tasks.forecast.columns import as_learned
-from recur.tasks.forecast.rows import Settings, known_names, make_rows, past_names
+from recur.tasks.common.classification import names_vocab
+from recur.tasks.forecast.data import Settings, as_learned, known_names, make_rows, past_names
 
 SETTINGS = Settings(horizon=3, season=1, steps=3, back=5)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recur.data.series import Panel, Series, Split
-from recur.tasks.forecast.measuring import Part
-from recur.tasks.forecast.plain import plain_scores
+from recur.tasks.forecast.evaluation import Part, plain_scores
 
 
 def part(count: int, name: str = "valid", length: int = 60, season: int = 4, last: float = 0.0) -> Part:

@@ -10,8 +10,7 @@ import torch
 
 from recur.baselines.forecasts import Form
 from recur.data.series import Columns, Panel, parse_panel
-from recur.tasks.forecast.batches import EPOCH, WindowBatches
-from recur.tasks.forecast.rows import Rows, Scale, Settings, known_names, make_rows, past_names
+from recur.tasks.forecast.data import EPOCH, Rows, Scale, Settings, WindowBatches, known_names, make_rows, past_names
 
 BASE = Settings(horizon=3, season=4, steps=3, back=5)
 

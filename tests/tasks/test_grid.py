@@ -18,8 +18,7 @@ from recur.models import GridClassifier
 from recur.models.structures import patches
 from recur.nn import Grid
 from recur.tasks import make_options, task_class
-from recur.tasks.grid.data import Example, shifted
-from recur.tasks.grid.linear import nearest_mean, pixels_of, softmax_of_pixels
+from recur.tasks.grid.task import Example, nearest_mean, pixels_of, shifted, softmax_of_pixels
 from recur.training import Trainer
 from tests.cli.test_cli import json_of
 from tests.small_runs import begin, reopen, stop_after

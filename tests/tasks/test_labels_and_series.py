@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import recur
+from recur.baselines.text_classifiers import ClassNGrams, best_ngrams
 from recur.data.batching import Shuffled, in_order
 from recur.data.text import parse_tree
 from recur.errors import OptionError, TextError
 from recur.runs import Run
 from recur.tasks import make_options, open_predictor, task_of
 from recur.tasks.adding.task import AddingTask
-from recur.tasks.classes import class_scores, class_weights, confusion, label_vocab
-from recur.tasks.classify.ngrams import ClassNGrams, best_ngrams
+from recur.tasks.common.classification import class_scores, class_weights, confusion, label_vocab
 from recur.tasks.copy.task import BLANK, GO, CopyTask
 from recur.tasks.tag.data import spell
 from recur.training import Trainer

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recur.data.text import Stream
-from recur.tasks.language.on_device import Windows, cut
+from recur.tasks.language.data import Windows, cut
 from recur.training.graphs import form_of
 from tests.small_runs import begin
 

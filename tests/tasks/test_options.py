@@ -18,7 +18,7 @@ from recur.data.text import SPECIALS, Characters, Vocab
 from recur.errors import CellError, OptionError
 from recur.options import documentation, hints
 from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_class, task_names, task_of
-from recur.tasks.size import weight_bytes
+from recur.tasks.common.contract import weight_bytes
 
 EVERY = list(task_names())
 

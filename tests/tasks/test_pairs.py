@@ -12,19 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from recur.baselines.translation import ROUNDS, plain_models, translations
 from recur.data.batching import Shuffled, ShuffledBySize
 from recur.data.text import Pair, Words, read_pairs
 from recur.data.text.tokenizers import Characters, Spaced
 from recur.errors import TextError
 from recur.tasks import make_options, task_of
-from recur.tasks.examples import split
-from recur.tasks.options import SplitOptions
-from recur.tasks.pairs import pair_batch, pair_size
-from recur.tasks.scores import edit_distance, error_rates
-from recur.tasks.seq2seq.judge import judge
-from recur.tasks.seq2seq.plain import ROUNDS, plain_models, translations
-from recur.tasks.seq2seq.task import Seq2SeqTask
-from recur.tasks.translation import bleu, chrf, mteval_words
+from recur.tasks.common.batching import pair_batch, pair_size, split
+from recur.tasks.common.metrics import bleu, chrf, edit_distance, error_rates, mteval_words
+from recur.tasks.common.options import SplitOptions
+from recur.tasks.seq2seq.task import Seq2SeqTask, judge
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -270,6 +267,6 @@ def test_outputs_that_were_cut_are_remarked(tmp_path: Path) -> None:
 
 
 def test_of_many_pairs_a_dictionary_reads_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.tasks.seq2seq.plain.LINKS", 20)  # of 2,000: one pair in a hundred
+    monkeypatch.setattr("recur.baselines.translation.LINKS", 20)  # of 2,000: one pair in a hundred
     many = [Pair(f"w{k}", f"v{k}", "x") for k in range(1000)]
     assert plain_models(many, Words(), Words())["dictionary"]("w0 w1 w100") == "v0 w1 v100"

@@ -16,8 +16,8 @@ import recur
 from recur.cli.app import run as command
 from recur.errors import OptionError, TextError
 from recur.tasks import task_names
-from recur.tasks.metrics import show
-from recur.tasks.predictions import SHOWN, Prediction, Predictions
+from recur.tasks.common.metrics import show
+from recur.tasks.common.predictor import SHOWN, Prediction, Predictions
 
 FILES = {
     "language": "the network reads a word and the word is kept\n" * 60,

@@ -12,7 +12,7 @@ from recur.errors import OptionError
 from recur.options import read_toml
 from recur.tasks import make_options
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.language.rule import for_text, words
+from recur.tasks.language.sizing import for_text, words
 from recur.training import Event, train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "awd-ptb.toml"

@@ -7,9 +7,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from recur.tasks import signal_plain
-from recur.tasks.signal_plain import plain_classes, plain_sequences, plain_steps
-from recur.tasks.signals import Example
+from recur.baselines import signal_classifiers
+from recur.baselines.signal_classifiers import plain_classes, plain_sequences, plain_steps
+from recur.tasks.common.signals import Example
 
 DRAW = np.random.default_rng(3)
 
@@ -42,7 +42,7 @@ def sklearn_of(x: np.ndarray, y: np.ndarray, measured: np.ndarray, decay: float)
 
 @pytest.mark.parametrize("T", [None, 5])
 def test_classes(T: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal_plain, "DECAYS", (0.01,))
+    monkeypatch.setattr(signal_classifiers, "DECAYS", (0.01,))
     train, valid, measured = some(200, T), some(40, T), some(60, T)
     found = {guess.name: [k for (k,) in guess.labels] for guess in plain_classes(train, valid, measured, "abc")}
     counts = np.bincount([e.labels[0] for e in train])
@@ -61,7 +61,7 @@ def test_classes(T: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_see_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A label that stands four steps before: one step alone does not tell it, nine do."""
-    monkeypatch.setattr(signal_plain, "DECAYS", (0.001,))
+    monkeypatch.setattr(signal_classifiers, "DECAYS", (0.001,))
 
     def parts(count: int) -> list[Example]:
         rows = [DRAW.integers(0, 2, 30) for _ in range(count)]

@@ -16,10 +16,10 @@ from recur.data.text import Corpus, fit_vocab
 from recur.errors import OptionError, RecurError, TextError
 from recur.models.signals import SignalInput
 from recur.tasks import make_options, task_class, task_of
-from recur.tasks.classify.signal_task import targets_of
-from recur.tasks.recognise import choose_task
-from recur.tasks.signals import Example, moments, stacked
-from recur.tasks.tag.language import language_of
+from recur.tasks.classify.signals import targets_of
+from recur.tasks.common.recognition import choose_task
+from recur.tasks.common.signals import Example, moments, stacked
+from recur.tasks.tag.signals import language_of
 from tests.small_runs import begin, reopen, stop_after
 
 SMALL: dict[str, Any] = {"hidden": 12, "batch": 8, "device": "cpu", "threads": 1, "rate": 0.02, "warmup": 1}
@@ -192,7 +192,7 @@ def test_an_ngram_model_ranks_too(files: dict[str, str], tmp_path: Path) -> None
 
 
 def test_words_are_counted_where_labels_hold_them(tmp_path: Path) -> None:
-    from recur.tasks.tag.signal_task import sequence_scores
+    from recur.tasks.tag.signals import sequence_scores
 
     examples = [
         Example(np.zeros((9, 1), np.float32), [], tuple("ab_a"), ""),

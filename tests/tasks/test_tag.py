@@ -15,14 +15,13 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import recur
+from recur.baselines.taggers import FEATURES, PlainCRF, _rows, _scores, features, plain_tags, usual_tags
 from recur.cli.app import run
 from recur.data.text import Sentence, read_tagged
 from recur.data.text.tokenizers import CASINGS, casing_of
 from recur.errors import OptionError, TextError
 from recur.tasks import make_options, open_predictor, task_of
-from recur.tasks.tag.data import Collate, allowed_moves, encode, fit_vocabs
-from recur.tasks.tag.plain import FEATURES, PlainCRF, _rows, _scores, features, plain_tags, usual_tags
-from recur.tasks.tag.spans import compare, legal_moves, span_scores
+from recur.tasks.tag.data import Collate, allowed_moves, compare, encode, fit_vocabs, legal_moves, span_scores
 from recur.tasks.tag.task import TagTask
 from tests.small_runs import begin
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recur.errors import OptionError
-from recur.tasks.teacher import Teacher
+from recur.tasks.common.options import Teacher
 
 
 def test_probabilities_by_their_formulas() -> None:

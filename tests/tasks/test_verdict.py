@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from recur.tasks import make_options, task_of
-from recur.tasks.contract import Baseline, Remark
-from recur.tasks.learning_curve import training
-from recur.tasks.metrics import METRICS, best_of, better, show, words
-from recur.tasks.verdict import Verdict, verdict
+from recur.tasks.common.contract import Baseline, Remark
+from recur.tasks.common.metrics import METRICS, best_of, better, show, words
+from recur.tasks.common.verdict import Verdict, training, verdict
 
 LANGUAGE: Any = task_of(make_options("language", {"texts": ["pydoc"], "minutes": 2.0, "dropout_output": 0.3}))
 CLASSIFY: Any = task_of(make_options("classify", {"texts": ["t.tsv"], "epochs": 4.0, "hidden": 32}))

@@ -20,7 +20,7 @@ from recur.errors import OptionError, RecurError, RunError
 from recur.models import Classifier, LanguageModel
 from recur.runs import Run
 from recur.tasks import make_options, task_class, task_of
-from recur.tasks.carry import Beginning
+from recur.tasks.common.pretrained import Beginning
 from recur.tasks.language.data import first_input
 from recur.training import Event, Trainer, optimise, resume, train
 from recur.training.optimise import Schedule

@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from recur.tasks.contract import Moment
+from recur.tasks.common.contract import Moment
 from recur.training import Trainer
 from recur.training.graphs import form_of
 from tests.small_runs import begin

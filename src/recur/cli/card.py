@@ -37,8 +37,8 @@ def card(
         Write it to this file.
     """
     from recur.tasks import open_predictor
-    from recur.tasks.card import card as made_of
-    from recur.tasks.card import markdown
+    from recur.tasks.common.model_card import card as made_of
+    from recur.tasks.common.model_card import markdown
     from recur.utils.files import write_atomically
 
     screen = Screen(output)

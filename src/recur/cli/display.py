@@ -14,7 +14,7 @@ from rich.styled import Styled
 
 from recur.cli.results import show_beside, show_verdict
 from recur.cli.screen import Screen, facts
-from recur.tasks.metrics import better, metric_of, show, words
+from recur.tasks.common.metrics import better, metric_of, show, words
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:

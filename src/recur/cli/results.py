@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from recur.cli.screen import Screen, facts, table
-from recur.tasks.metrics import metric_of, show, words
+from recur.tasks.common.metrics import metric_of, show, words
 from recur.utils.types import JsonObject
 
 TABLES = ("beside", "confusion", "classes", "types", "metric", "verdict", "try")

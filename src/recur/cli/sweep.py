@@ -116,7 +116,7 @@ def _resuming() -> App:
 
 def _watch(screen: Screen, run: Any) -> None:
     """The trials on the screen; Ctrl-C saves and says how to go on."""
-    from recur.tasks.metrics import better, show
+    from recur.tasks.common.metrics import better, show
 
     best: list[Trial] = []
     spinner: Status | None = None

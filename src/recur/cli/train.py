@@ -17,7 +17,7 @@ from recur.cli.screen import Screen
 from recur.cli.task_flags import call, flag_app, split_arguments
 from recur.errors import OptionError, RecurError
 from recur.tasks import make_options
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.options import TaskOptions
 from recur.utils.launch import hush, launch
 from recur.utils.types import JsonObject
 
@@ -96,7 +96,7 @@ def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path |
 
 
 def _fold_line(row: JsonObject) -> str:
-    from recur.tasks.metrics import show, words
+    from recur.tasks.common.metrics import show, words
 
     metric = str(row["metric"])
     best = [f"{one['model']} {show(metric, one[metric])}" for one in row.get("beside") or () if metric in one][-1:]

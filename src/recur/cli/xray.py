@@ -145,7 +145,7 @@ def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> J
     """Train what is advised first in a process of its own, and say both figures."""
     from recur.diagnostics.finding import arguments, tried_folder
     from recur.diagnostics.training import best_metrics
-    from recur.tasks.metrics import better, show, words
+    from recur.tasks.common.metrics import better, show, words
 
     found, predictor = report.diagnosis, report.predictor
     tries = found.tries if found is not None else ()

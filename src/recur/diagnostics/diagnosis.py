@@ -10,12 +10,20 @@ from typing import Any, NamedTuple
 from recur.diagnostics.finding import Finding, Level, Try, larger, longer, more_dropout
 from recur.diagnostics.training import best_metrics, clearly_behind, plain_models
 from recur.i18n import Language, in_language, said
-from recur.tasks.classes import classes_of
-from recur.tasks.contract import Baseline, Remark
-from recur.tasks.learning_curve import ENOUGH, FALLING, longer_option, second_half, to_lose
-from recur.tasks.metrics import metric_of, show, words
-from recur.tasks.predictor import Predictor
-from recur.tasks.verdict import NEAR, all_remarks, hardly_begun
+from recur.tasks.common.classification import classes_of
+from recur.tasks.common.contract import Baseline, Remark
+from recur.tasks.common.metrics import metric_of, show, words
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.verdict import (
+    ENOUGH,
+    FALLING,
+    NEAR,
+    all_remarks,
+    hardly_begun,
+    longer_option,
+    second_half,
+    to_lose,
+)
 from recur.utils.types import JsonObject, Metrics
 
 EXPLAINED = {

@@ -19,22 +19,20 @@ from recur.diagnostics.gates import sentence
 from recur.diagnostics.subject import Subject
 from recur.i18n import said
 from recur.models.signals import NO_LABEL
-from recur.tasks.classes import classes_of, confusion
-from recur.tasks.classify.model import log_probabilities
+from recur.tasks.classify.data import log_probabilities
 from recur.tasks.classify.predictor import TextClassifier
-from recur.tasks.classify.signal_predictor import SignalClassifierPredictor
-from recur.tasks.classify.signal_task import probabilities as signal_probabilities
-from recur.tasks.classify.signal_task import targets_of
-from recur.tasks.forecast import measuring
+from recur.tasks.classify.signals import SignalClassifierPredictor, targets_of
+from recur.tasks.classify.signals import probabilities as signal_probabilities
+from recur.tasks.common.classification import classes_of, confusion
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.signals import SignalTask
+from recur.tasks.forecast import evaluation
 from recur.tasks.forecast.predictor import SeriesForecaster
 from recur.tasks.grid.predictor import ImageClassifier
 from recur.tasks.grid.task import probabilities as image_probabilities
-from recur.tasks.predictor import Predictor
 from recur.tasks.seq2seq.predictor import Transducer
-from recur.tasks.signals import SignalTask
 from recur.tasks.tag.predictor import TextTagger
-from recur.tasks.tag.signal_predictor import SignalTagPredictor, TranscriberPredictor
-from recur.tasks.tag.signal_task import label_steps
+from recur.tasks.tag.signals import SignalTagPredictor, TranscriberPredictor, label_steps
 from recur.tasks.tag.task import table_of, tag
 from recur.tasks.tree.predictor import TreeClassifier
 from recur.tasks.tree.task import Encoded, TreeBatch
@@ -193,9 +191,9 @@ def residuals_and_bands(predictor: SeriesForecaster) -> list[Measurement]:
     task, model = predictor.task, predictor.model
     data = task.read(predictor.run.vocabs)
     part = task.part(data.panel, data.splits, "valid")
-    which, ends = measuring.pairs(data.rows, part.origins())
+    which, ends = evaluation.pairs(data.rows, part.origins())
     scaled = task.forecast(model, data.rows, which, ends)
-    came = measuring.coming(data.rows, which, ends, part.horizon).astype(float)
+    came = evaluation.coming(data.rows, which, ends, part.horizon).astype(float)
     quantiles = task.options.quantiles
     middle = quantiles.index(0.5)
     found = [_residuals(came, scaled[..., middle].astype(float), which, task.season)]

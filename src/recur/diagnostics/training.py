@@ -13,12 +13,12 @@ from torch import nn
 from recur.diagnostics.finding import Finding, Level, Measurement, Try, longer, more_dropout, slower
 from recur.errors import RecurError
 from recur.i18n import Said, said
-from recur.tasks.contract import Baseline, Moment, Remark
-from recur.tasks.learning_curve import ENOUGH, divergence
-from recur.tasks.learning_curve import training as training_remarks
-from recur.tasks.metrics import best_of, better, metric_of, show, words
-from recur.tasks.options import TaskOptions
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.contract import Baseline, Moment, Remark
+from recur.tasks.common.metrics import best_of, better, metric_of, show, words
+from recur.tasks.common.options import TaskOptions
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.verdict import ENOUGH, divergence
+from recur.tasks.common.verdict import training as training_remarks
 from recur.utils.types import JsonObject, Metrics
 
 LEVEL = 0.03

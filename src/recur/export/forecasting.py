@@ -26,10 +26,10 @@ from recur.models import Forecaster
 from recur.models.distributions import NegativeBinomial
 from recur.models.forecaster import Seen
 from recur.nn import Recurrent
-from recur.tasks.classes import classes_of
-from recur.tasks.forecast import measuring, rolling
+from recur.tasks.common.classification import classes_of
+from recur.tasks.forecast import evaluation
+from recur.tasks.forecast.data import Settings
 from recur.tasks.forecast.predictor import SeriesForecaster
-from recur.tasks.forecast.rows import Settings
 from recur.tasks.forecast.task import ForecastTask, read_series
 
 DOUBLE = torch.float64
@@ -226,11 +226,11 @@ def _own(predictor: SeriesForecaster, model: Forecaster) -> tuple[Own, list[str]
     own = Own(rows.channel, rows.linear, offsets[rows.channel])
     said = ["the linear autoregression of each series is fitted to the values that are here now"] if linear else []
     learned, origins = task.learned(panel), [np.array([n]) for n in whole]
-    if rolls and rolling.can(task, learned, origins):
-        which, ends = measuring.pairs(rows, origins)
+    if rolls and evaluation.can(task, learned, origins):
+        which, ends = evaluation.pairs(rows, origins)
         scaled = task.forecast(model, rows, which, ends)
         before = task.rows(model, panel, predictor.run.vocabs, whole, learned)
-        moved = rolling.moved(task, model, (before, learned), (rows, origins), scaled, panel)
+        moved = evaluation.moved(task, model, (before, learned), (rows, origins), scaled, panel)
         own = own._replace(offsets=torch.from_numpy(moved - scaled).float())
         said.append("bands are moved by what forecasts of these series have missed until now")
     ids = [one.id for one in panel.series]

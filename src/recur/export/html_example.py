@@ -9,8 +9,8 @@ from recur.data.signals import read_signals
 from recur.errors import RecurError
 from recur.export.graphs import Portable
 from recur.runs import Run
+from recur.tasks.common.runs import options_of_run, with_own_texts
 from recur.tasks.forecast.task import read_series
-from recur.tasks.runs import options_of_run, with_own_texts
 
 ROWS = 400
 """Of a series, the last so many; of a sequence, the first."""

@@ -9,9 +9,9 @@ from recur.export.graphs import Portable, Value, capture, ready
 from recur.export.reading import tagger_of
 from recur.models.signals import Regressor
 from recur.models.tagger import OutputTagger, Tagger
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.copy.predictor import Copier
 from recur.tasks.copy.task import BLANK, GO, MESSAGE, SYMBOLS
-from recur.tasks.predictor import Predictor
 
 
 class Whole(nn.Module):

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from recur.baselines.text_classifiers import LinearText
 from recur.data.text.tokenizers import CASINGS
 from recur.export.graphs import Graph, Portable, States, Value, capture, flat, ready
 from recur.models.classifier import Classifier, Reader
@@ -27,10 +28,9 @@ from recur.models.inputs import beside
 from recur.models.signals import Transcriber
 from recur.models.tagger import Forms, OutputTagger, WordTagger
 from recur.nn import CRF
-from recur.tasks.classes import classes_of
-from recur.tasks.classify.model import TextModel
-from recur.tasks.classify.tfidf import LinearText
-from recur.tasks.predictor import Predictor
+from recur.tasks.classify.data import TextModel
+from recur.tasks.common.classification import classes_of
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.tag.predictor import TextTagger
 
 WHOLE = torch.int64

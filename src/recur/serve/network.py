@@ -21,9 +21,9 @@ from recur.models.inputs import SignalInput
 from recur.models.signals import Numbers, SignalTagger
 from recur.models.tagger import OutputTagger, Tagger, WordTagger
 from recur.nn import FeedForward, Recurrent
-from recur.tasks.classify.model import TextModel
+from recur.tasks.classify.data import TextModel
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.language.predictor import Language
-from recur.tasks.predictor import Predictor
 
 Carried = Any
 """Tuples of tuples of tensors, as a model's step takes and returns them."""

@@ -14,7 +14,7 @@ from recur.errors import OptionError, RecurError
 from recur.serve.asked import given, word
 from recur.serve.http.answers import BusyError
 from recur.serve.models import Served
-from recur.tasks.inputs import Lines, table_of
+from recur.tasks.common.predictor import Lines, table_of
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from recur.serve.http.fields import field
 from recur.studio.loaded import LoadedModel
 from recur.studio.looking import numbers_of
 from recur.studio.validation import kind_of
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.forecast.task import parse_series
-from recur.tasks.predictor import Predictor
 from recur.utils.types import JsonObject
 
 LONGEST = 40_000

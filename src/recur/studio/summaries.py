@@ -14,8 +14,8 @@ from recur.serve.http.answers import error_text, without_folders
 from recur.serve.http.fields import number
 from recur.studio.points import last_point, thinned
 from recur.tasks import options_of_run, task_of
-from recur.tasks.metrics import best_of
-from recur.tasks.registry import ORIGINS, PATHS, listed
+from recur.tasks.common.metrics import best_of
+from recur.tasks.common.registry import ORIGINS, PATHS, listed
 from recur.utils.types import JsonObject
 
 OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")

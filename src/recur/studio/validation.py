@@ -14,9 +14,9 @@ from recur.diagnostics.task_probes import JUDGES, MOST, judge
 from recur.errors import OptionError, RecurError
 from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel
-from recur.tasks.classes import classes_of, confusion
-from recur.tasks.examples import split
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.batching import split
+from recur.tasks.common.classification import classes_of, confusion
+from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject
 
 KINDS = {

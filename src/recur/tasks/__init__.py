@@ -22,7 +22,7 @@
 4.  **Its test**: the tests in `tests/tasks/` resume every task exactly; give it a small configuration there.
 """
 
-from recur.tasks.registry import (
+from recur.tasks.common.registry import (
     arguments_of,
     config_text,
     make_options,
@@ -34,7 +34,7 @@ from recur.tasks.registry import (
     task_names,
     task_of,
 )
-from recur.tasks.runs import (
+from recur.tasks.common.runs import (
     open_predictor,
     options_of_run,
     predictor_of,

@@ -12,8 +12,8 @@ from pathlib import Path
 from recur.errors import OptionError
 from recur.runs import check_free
 from recur.tasks import name_of, open_predictor
-from recur.tasks.options import FoldOptions, TaskOptions
-from recur.tasks.verdict import judged
+from recur.tasks.common.options import FoldOptions, TaskOptions
+from recur.tasks.common.verdict import judged
 from recur.training.session import train
 from recur.utils.types import JsonObject
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recur.tasks.contract import Moment, TrainingStep
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.contract import Moment, TrainingStep
+from recur.tasks.common.options import TaskOptions
 from recur.training.step import Done, Stepper
 
 WARM = 2

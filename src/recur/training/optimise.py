@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recur.tasks.forms import parse_schedule
-from recur.tasks.options import TaskOptions
-from recur.tasks.places import Places
+from recur.tasks.common.contract import Places
+from recur.tasks.common.options import TaskOptions, parse_schedule
 
 Groups = list[dict[str, Any]]
 """Parameters by layer: `factor` is on their rate, and they learn once so much of the budget is spent (`opens`)."""

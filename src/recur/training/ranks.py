@@ -26,7 +26,7 @@ from recur.data.text.stream import Share
 from recur.errors import OptionError, RankError
 from recur.runs import pick_device
 from recur.runs.weights import from_bytes, to_bytes
-from recur.tasks.contract import Batches, Moment, Task, TrainingStep
+from recur.tasks.common.contract import Batches, Moment, Task, TrainingStep
 from recur.training.one_message import OneMessage, fits_one_message, same_start
 from recur.training.together import Together
 from recur.utils.launch import Launch

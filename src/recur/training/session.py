@@ -23,12 +23,12 @@ from recur.tasks import (
     with_carried_cell,
     with_own_texts,
 )
-from recur.tasks.carry import Beginning
-from recur.tasks.contract import Baseline, Task
-from recur.tasks.metrics import better
-from recur.tasks.options import FoldOptions, SplitOptions, TaskOptions
-from recur.tasks.registry import PATHS
-from recur.tasks.verdict import verdict
+from recur.tasks.common.contract import Baseline, Task
+from recur.tasks.common.metrics import better
+from recur.tasks.common.options import FoldOptions, SplitOptions, TaskOptions
+from recur.tasks.common.pretrained import Beginning
+from recur.tasks.common.registry import PATHS
+from recur.tasks.common.verdict import verdict
 from recur.training.bystander import Bystander
 from recur.training.events import Callback, Event
 from recur.training.here import on_device, sized, with_threads

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from recur.tasks import task_of
-from recur.tasks.contract import Moment, Task
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.contract import Moment, Task
+from recur.tasks.common.options import TaskOptions
 from recur.training.bystander import Bystander
 from recur.training.graphs import WARM
 from recur.training.ranks import Ranks

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.runs import Precision, computing_in, products_of
-from recur.tasks.contract import Moment, Task, TrainingStep
+from recur.tasks.common.contract import Moment, Task, TrainingStep
 from recur.training import optimise
 from recur.training.ranks import Ranks
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from recur.tasks.contract import Moment, Task, TrainingStep
+from recur.tasks.common.contract import Moment, Task, TrainingStep
 
 _NAMES = inspect.signature(DistributedDataParallel).parameters
 _BUFFERS_STAY: dict[str, Any] = {

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from recur.errors import OptionError, TrainingError
 from recur.runs import Run, check_precision
-from recur.tasks.contract import Moment, Task
-from recur.tasks.scores import perplexity
+from recur.tasks.common.contract import Moment, Task
+from recur.tasks.common.metrics import perplexity
 from recur.training import optimise
 from recur.training.averaging import MovingAverage, swap
 from recur.training.checkpoint import restore_checkpoint, save_checkpoint

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from recur.errors import OptionError
 from recur.models.options import SequenceOptions
 from recur.options import Between, Length, OneOf, Positive
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.options import TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ import torch
 
 from recur.errors import TextError
 from recur.models import Regressor
-from recur.tasks.predictions import Prediction
-from recur.tasks.synthetic import Solver
+from recur.tasks.common.predictor import Prediction
+from recur.tasks.common.synthetic import Solver
 from recur.utils.types import JsonObject
 
 

@@ -16,10 +16,9 @@ from torch.nn.functional import mse_loss
 from recur.models import Regressor
 from recur.runs import Vocabs
 from recur.tasks.adding.options import AddingOptions
-from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
-from recur.tasks.synthetic import VALID, Generated, SyntheticTask
-from recur.tasks.tokens import with_time_scale
-from recur.tasks.watching import FEW
+from recur.tasks.common.batching import FEW, with_time_scale
+from recur.tasks.common.contract import Baseline, Moment, TrainingStep, Validation
+from recur.tasks.common.synthetic import VALID, Generated, SyntheticTask
 from recur.utils.types import Metrics
 
 SOLVED = 0.01

@@ -8,8 +8,7 @@ from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Between, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions, Token, VocabOptions
-from recur.tasks.signal_options import InputOptions
+from recur.tasks.common.options import CarryOptions, FoldOptions, InputOptions, TaskOptions, Token, VocabOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,12 @@ from typing import Any
 
 import torch
 
+from recur.baselines.text_classifiers import Fitted, Plain, linear_of, plain_models
 from recur.data.text import read_labelled
-from recur.tasks.classes import classes_of, confusion, numbers_with_unseen, probability_scores
-from recur.tasks.classify.data import Example, encode, encode_text
-from recur.tasks.classify.model import ROWS, TextModel, log_probabilities, mean_of
-from recur.tasks.classify.plain import Plain, linear_of, plain_models
-from recur.tasks.classify.tfidf import Fitted
-from recur.tasks.examples import test_part
-from recur.tasks.predictor import Predictor
+from recur.tasks.classify.data import ROWS, Example, TextModel, encode, encode_text, log_probabilities, mean_of
+from recur.tasks.common.batching import test_part
+from recur.tasks.common.classification import classes_of, confusion, numbers_with_unseen, probability_scores
+from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject
 
 

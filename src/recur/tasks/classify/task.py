@@ -6,10 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from recur.baselines.text_classifiers import LinearText, plain_models
 from recur.data.batching import Shuffled
 from recur.data.text import fit_lines, layout_note, read_labelled
 from recur.runs import Vocabs
-from recur.tasks.classes import (
+from recur.tasks.classify.data import Example, Linear, TextBatch, TextData, TextModel, encode, ngram_vocab
+from recur.tasks.classify.options import ClassifyOptions
+from recur.tasks.common.batching import FEW, choose_token, split, with_classes, with_time_scale
+from recur.tasks.common.classification import (
     class_weights,
     classes_of,
     label_vocab,
@@ -18,19 +22,9 @@ from recur.tasks.classes import (
     validation,
     weight_of,
 )
-from recur.tasks.classify.data import Example, Linear, TextBatch, TextData, encode, ngram_vocab
-from recur.tasks.classify.model import TextModel
-from recur.tasks.classify.options import ClassifyOptions
-from recur.tasks.classify.plain import plain_models
-from recur.tasks.classify.tfidf import LinearText
-from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import split
-from recur.tasks.places import Places
-from recur.tasks.recordable import of_several_lengths
-from recur.tasks.registry import task_of
-from recur.tasks.signal_options import with_input
-from recur.tasks.tokens import choose_token, with_time_scale
-from recur.tasks.watching import FEW, with_classes
+from recur.tasks.common.contract import Baseline, Moment, Places, Task, TrainingStep, Validation, of_several_lengths
+from recur.tasks.common.options import with_input
+from recur.tasks.common.registry import task_of
 
 
 class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):

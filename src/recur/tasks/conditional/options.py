@@ -8,7 +8,7 @@ from types import MappingProxyType
 from recur.errors import OptionError
 from recur.models.options import Direction
 from recur.options import Between, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import Token, WritingOptions
+from recur.tasks.common.options import Token, WritingOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recur.baselines.text_ngrams import plain_models
 from recur.data.text import SPECIALS, Pair
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Floats, Ids
@@ -18,11 +19,10 @@ from recur.models import ConditionalModel
 from recur.models.decoder import DecoderWriter
 from recur.options import Natural, checked
 from recur.runs import Run
-from recur.tasks.conditional.plain import plain_models
+from recur.tasks.common.batching import split, test_part
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.teacher_forcing import some_of
 from recur.tasks.conditional.task import ConditionalTask, read_lines
-from recur.tasks.examples import split, test_part
-from recur.tasks.predictor import Predictor
-from recur.tasks.writing import some_of
 from recur.utils.types import JsonObject
 
 

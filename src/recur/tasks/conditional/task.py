@@ -7,19 +7,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from recur.baselines.text_ngrams import plain_models
 from recur.data.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
 from recur.data.text.tokenizers import without_leading_marks
 from recur.decoding import Choice, Written, sample
 from recur.models import ConditionalModel, Scores
 from recur.runs import Vocabs
+from recur.tasks.common.batching import (
+    EncodedPair,
+    PairBatch,
+    PairData,
+    choose_token,
+    longer_half,
+    split,
+    with_time_scale,
+)
+from recur.tasks.common.contract import Baseline, Places, Validation
+from recur.tasks.common.teacher_forcing import WritingTask, some_of
 from recur.tasks.conditional.options import ConditionalOptions
-from recur.tasks.conditional.plain import plain_models
-from recur.tasks.contract import Baseline, Validation
-from recur.tasks.examples import split
-from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half
-from recur.tasks.places import Places
-from recur.tasks.tokens import choose_token, with_time_scale
-from recur.tasks.writing import WritingTask, some_of
 
 
 def read_lines(names: Sequence[str]) -> list[Pair]:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from recur.models.options import TaggerOptions
 from recur.options import Between, Length, OneOf, Positive, WidthOrNone
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.options import TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ import torch
 
 from recur.errors import TextError
 from recur.models import OutputTagger, Tagger
+from recur.tasks.common.predictor import Prediction
+from recur.tasks.common.synthetic import Solver
 from recur.tasks.copy.task import MESSAGE, SYMBOLS, CopyTask
-from recur.tasks.predictions import Prediction
-from recur.tasks.synthetic import Solver
 from recur.utils.types import JsonObject
 
 

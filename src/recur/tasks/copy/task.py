@@ -20,11 +20,10 @@ from torch.nn.functional import cross_entropy
 from recur.cells.registry import configured_cell
 from recur.models import OutputTagger, Tagger, Words
 from recur.runs import Vocabs
-from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
+from recur.tasks.common.batching import FEW, examples_line, with_time_scale
+from recur.tasks.common.contract import Baseline, Moment, TrainingStep, Validation
+from recur.tasks.common.synthetic import VALID, Generated, SyntheticTask
 from recur.tasks.copy.options import CopyOptions
-from recur.tasks.synthetic import VALID, Generated, SyntheticTask
-from recur.tasks.tokens import with_time_scale
-from recur.tasks.watching import FEW, examples_line
 from recur.utils.types import Metrics
 
 SYMBOLS, MESSAGE = 8, 10

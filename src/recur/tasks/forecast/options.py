@@ -9,7 +9,7 @@ from typing import Literal
 from recur.errors import OptionError
 from recur.models.options import ForecasterOptions
 from recur.options import Between, Count, Natural, OneOf, Positive, Share, Whole, Width
-from recur.tasks.options import TaskOptions, TextOptions
+from recur.tasks.common.options import TaskOptions, TextOptions
 
 
 @dataclass(frozen=True, kw_only=True)

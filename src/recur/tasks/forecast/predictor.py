@@ -15,13 +15,11 @@ from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
 from recur.runs import Run
-from recur.tasks.forecast import measuring, rolling
-from recur.tasks.forecast.plain import plain_scores
+from recur.tasks.common.predictor import Prediction, Predictions, Predictor, source_name
+from recur.tasks.common.runs import task_of_run
+from recur.tasks.forecast import evaluation
+from recur.tasks.forecast.evaluation import plain_scores
 from recur.tasks.forecast.task import ForecastTask, parse_series, read_series
-from recur.tasks.inputs import source_name
-from recur.tasks.predictions import Prediction, Predictions
-from recur.tasks.predictor import Predictor
-from recur.tasks.runs import task_of_run
 from recur.utils.types import JsonObject
 
 MOST_STEPS = 48
@@ -81,7 +79,7 @@ class SeriesForecaster(Predictor[Forecaster]):
         origins, before = part.origins(), [split.valid for split in splits]
         trained = [split.train if split.train > task.season else split.valid for split in splits]
         made = self._quantiles(panel, trained, before, origins, trained)
-        found: JsonObject = {"model": self.name, **measuring.score(part, task.options.quantiles, made)}
+        found: JsonObject = {"model": self.name, **evaluation.score(part, task.options.quantiles, made)}
         found["origins"] = sum(map(len, origins))
         if "coverage" in found:
             found["nominal_coverage"] = task.options.quantiles[-1] - task.options.quantiles[0]
@@ -111,14 +109,14 @@ class SeriesForecaster(Predictor[Forecaster]):
         sums: list[Floats] = []
         for task, model in zip(self.tasks, self.models, strict=True):
             rows = task.rows(model, panel, self.run.vocabs, scaled_by, fitted_on)
-            which, ends = measuring.pairs(rows, origins)
+            which, ends = evaluation.pairs(rows, origins)
             scaled = task.forecast(model, rows, which, ends)
-            if task.options.bands == "rolling" and learned is not None and rolling.can(task, learned, origins):
+            if task.options.bands == "rolling" and learned is not None and evaluation.can(task, learned, origins):
                 before = task.rows(model, panel, self.run.vocabs, scaled_by, learned)
-                moved = rolling.moved(task, model, (before, learned), (rows, origins), scaled, panel)
+                moved = evaluation.moved(task, model, (before, learned), (rows, origins), scaled, panel)
             else:
-                moved = measuring.with_bands(model, rows, which, scaled)
-            found = list(measuring.by_series(rows, origins, moved))
+                moved = evaluation.with_bands(model, rows, which, scaled)
+            found = list(evaluation.by_series(rows, origins, moved))
             sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
         return [total / len(self.models) for total in sums]
 

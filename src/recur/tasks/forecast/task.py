@@ -19,20 +19,26 @@ from recur.i18n import said
 from recur.models import Forecaster, forecaster
 from recur.models.forecaster import Sizes
 from recur.runs import Vocabs
-from recur.tasks.classes import classes_of, names_vocab
-from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
-from recur.tasks.forecast import measuring
-from recur.tasks.forecast.batches import WindowBatches, Windows
-from recur.tasks.forecast.columns import as_learned, check_lists
-from recur.tasks.forecast.forecasting import forecast
+from recur.tasks.common.batching import with_time_scale
+from recur.tasks.common.classification import classes_of, names_vocab
+from recur.tasks.common.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation, drawn_on_the_cpu
+from recur.tasks.forecast import evaluation
+from recur.tasks.forecast.data import (
+    Rows,
+    Settings,
+    WindowBatches,
+    Windows,
+    as_learned,
+    check_lists,
+    known_names,
+    make_rows,
+    past_names,
+)
+from recur.tasks.forecast.data import parse_series as parse_series
+from recur.tasks.forecast.data import read_series as read_series
+from recur.tasks.forecast.evaluation import forecast, plain_scores
 from recur.tasks.forecast.options import ForecastOptions
-from recur.tasks.forecast.plain import plain_scores
-from recur.tasks.forecast.reading import parse_series as parse_series
-from recur.tasks.forecast.reading import read_series as read_series
-from recur.tasks.forecast.rows import Rows, Settings, known_names, make_rows, past_names
 from recur.tasks.forecast.rules import settled
-from recur.tasks.recordable import drawn_on_the_cpu
-from recur.tasks.tokens import with_time_scale
 from recur.utils.types import Metrics
 
 SEGMENT_BATCH = 256
@@ -244,8 +250,8 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         """Quantiles (N, k, V, Q), scaled as rows are."""
         return forecast(model, rows, which, ends, self.horizon, self.options.strategy, self.options.seed)
 
-    def part(self, panel: Panel, splits: tuple[Split, ...], name: str) -> measuring.Part:
-        return measuring.Part(panel, splits, name, self.horizon, self.season)
+    def part(self, panel: Panel, splits: tuple[Split, ...], name: str) -> evaluation.Part:
+        return evaluation.Part(panel, splits, name, self.horizon, self.season)
 
     def baselines(self, data: SeriesData) -> Iterable[Baseline]:
         """Naive, seasonal naive and a linear autoregression, on the validation part."""
@@ -274,19 +280,19 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         run = partial(self.forecast, model, rows)
         if rows.form is not None:
             model.form.copy_(torch.tensor([float(part) for part in rows.form]))
-        measuring.choose_share(model, run, part, rows)
-        which, ends = measuring.pairs(rows, part.origins())
+        evaluation.choose_share(model, run, part, rows)
+        which, ends = evaluation.pairs(rows, part.origins())
         scaled = run(which, ends)
-        measuring.fit_bands(model, part, rows, scaled, move=self.options.bands != "model")
-        moved = measuring.with_bands(model, rows, which, scaled)
-        scores = measuring.score(part, model.quantiles, measuring.by_series(rows, part.origins(), moved))
+        evaluation.fit_bands(model, part, rows, scaled, move=self.options.bands != "model")
+        moved = evaluation.with_bands(model, rows, which, scaled)
+        scores = evaluation.score(part, model.quantiles, evaluation.by_series(rows, part.origins(), moved))
         metrics = {f"valid_{name}": scores[name] for name in SHOWN if name in scores}
         metrics["valid_share"] = float(model.share)
         return Validation(scores["mase"], metrics, f"valid MASE {scores['mase']:.3f}")
 
     def sample(self, model: Forecaster, data: SeriesData) -> str:
         part = self.part(data.panel, data.splits, "valid")
-        return measuring.first_forecast(model, data.rows, part, partial(self.forecast, model, data.rows))
+        return evaluation.first_forecast(model, data.rows, part, partial(self.forecast, model, data.rows))
 
 
 TASK = ForecastTask

@@ -9,7 +9,7 @@ from typing import Literal
 from recur.errors import OptionError
 from recur.models.options import GridModelOptions
 from recur.options import Between, Length, NoLayers, OneOf, Positive
-from recur.tasks.options import SplitOptions, TaskOptions
+from recur.tasks.common.options import SplitOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,10 @@ import numpy as np
 
 from recur.data.images import Image, as_pixels, read_images
 from recur.models import GridClassifier
-from recur.tasks.classes import class_scores, classes_of, confusion, probability_scores
-from recur.tasks.examples import test_part
-from recur.tasks.grid.data import encode, image_parts
-from recur.tasks.grid.linear import plain_guesses
-from recur.tasks.grid.task import GridTask, probabilities
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.batching import test_part
+from recur.tasks.common.classification import class_scores, classes_of, confusion, probability_scores
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.grid.task import GridTask, encode, image_parts, plain_guesses, probabilities
 from recur.utils.types import JsonObject
 
 

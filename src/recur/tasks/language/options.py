@@ -9,7 +9,7 @@ from typing import Literal, Self
 from recur.errors import OptionError, unknown
 from recur.models.options import Direction, LanguageModelOptions
 from recur.options import Between, Count, Natural, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.common.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
 
 WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
 """Defaults for many types."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.baselines.text_ngrams import best_ngram, ngram_row
 from recur.data.text import Corpus, Vocab
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Floats, Ids
@@ -19,15 +20,13 @@ from recur.decoding import Choice, beam, encode_prompt, generate, read
 from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.options import Natural, checked
-from recur.tasks.contract import Task
-from recur.tasks.inputs import Inputs, inputs_of
+from recur.tasks.common.contract import Task
+from recur.tasks.common.metrics import perplexity
+from recur.tasks.common.predictor import Inputs, Predictor, inputs_of
 from recur.tasks.language import adapting
-from recur.tasks.language.baseline import best_ngram, ngram_row
 from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of, test_text
-from recur.tasks.language.measure import log_probabilities, mean_loss
+from recur.tasks.language.evaluation import log_probabilities, mean_loss
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.predictor import Predictor
-from recur.tasks.scores import perplexity
 from recur.utils.types import JsonObject
 
 

@@ -1,19 +1,17 @@
-"""How large a network, for a text, a device and so many minutes.
+"""Settings that were found on one text, for a text of another size.
 
-A device enters by one number, which it is asked for: how many tokens a second it trains on at some width. With N tokens
-to learn from, read D in the minutes (D/N passes), the rule is
+A text of N tokens in place of the N₀ that a recipe was tuned on:
 
-    worth     W = N · (1 + R (1 − e^(−(p − 1)/R))),  p = D/N    a text read again teaches less (Muennighoff et al. 2023)
-    hidden    H = width · (W / 10⁶)^a                           the more there is to learn from, the wider
-    passes    p at most `passes`                                beyond them nothing is learned that carries
-    dropout   first + more · ln(p), p > 1                       the more often it is read, the more is held back
-    rate      rate · (H / 256)^−b
-    batch     lanes · (D / 10⁶)^c, a power of two               the longer it learns, the smoother its steps may be
-    softmax   sampled, of many types, while p < `sampled`       more is learned from more words than from better steps
+    dropouts, α, β      × (N₀/N)^0.36, and dropouts no more than 0.75      the more text, the less has to be held back
+    hidden              × (N/N₀)^0.165, to a multiple of 32                 and the more there is to know
+    epochs              × (N₀/N)^0.68, at least 1                           tokens read grow with N^0.32
+    measure             as often in a run: epochs' own factor
+    softmax             sampled from 100,000 types on
 
-D falls with H, since a wider network takes longer for a token, and H rises with D: they meet at one width, found by
-asking for the speed at a few. Constants are of two kinds of text, letters and words (Chinese characters are such);
-where they come from, and what the rule came to on other texts, stands in docs/language.md.
+At N₀ they are the recipe's own, to the last digit. The exponents lie between two ends: `recipes/awd-ptb.toml` on the
+Penn Treebank (0.93 million tokens: dropout of the input 0.55, 1152 units, 350 epochs) and what Merity, Keskar and
+Socher published for WikiText-103 (103 million: 0.1, 2500 units, 14 epochs). Between them lies WikiText-2, whose
+settings they had tuned by hand, as a check: 0.55 → 0.41 where they have 0.65 to 0.2 by place.
 """
 
 from __future__ import annotations
@@ -21,10 +19,51 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recur.tasks.language.options import LanguageOptions
 from recur.utils.types import JsonObject
+
+DROPOUT, WIDTH, EPOCHS = 0.36, 0.165, 0.68
+MOST = 0.75
+SAMPLED_TYPES = 100_000
+"""Types from which on the softmax is sampled."""
+SAME_SIZE = 1.1
+"""Texts within a tenth of N₀ are the same."""
+
+DROPPED = ("dropout_embedding", "dropout_input", "dropout_hidden", "dropout_weight", "dropout_output")
+
+
+def for_text(o: LanguageOptions, tokens: int, types: int) -> LanguageOptions:
+    """The options for a text of so many tokens of so many types; those `untouched` stay."""
+    ratio = tokens / o.tuned_on
+    found: dict[str, Any] = {}
+    if not 1 / SAME_SIZE < ratio < SAME_SIZE:
+        found |= {name: min(MOST, getattr(o, name) * ratio**-DROPOUT) for name in DROPPED}
+        found |= {name: getattr(o, name) * ratio**-DROPOUT for name in ("alpha", "beta")}
+        found = {name: float(f"{value:.3g}") for name, value in found.items()}
+        found["hidden"] = max(32, 32 * round(o.hidden * ratio**WIDTH / 32))
+        if o.epochs is not None:
+            found["epochs"] = max(1.0, float(round(o.epochs * ratio**-EPOCHS)))
+            found["measure"] = float(f"{o.measure * found['epochs'] / o.epochs:.3g}")
+    if types > SAMPLED_TYPES and o.softmax == "full":
+        found |= {"softmax": "sampled", "softmax_samples": 8192}
+    kept = {name: value for name, value in found.items() if name not in o.untouched}
+    return o.changed(**kept, tuned_on=tokens)
+
+
+def words(before: LanguageOptions, after: LanguageOptions) -> str:
+    """What the rule changed."""
+    changed = [
+        f"{name} {getattr(before, name):g} → {getattr(after, name):g}"
+        for name in (*DROPPED, "alpha", "beta", "hidden", "epochs", "measure")
+        if getattr(before, name) != getattr(after, name)
+    ]
+    if after.softmax != before.softmax:
+        changed.append(f"softmax {after.softmax}")
+    size = f"{after.tuned_on:,} tokens; settings of a text of {before.tuned_on:,} tokens"
+    return f"{size}, by rule: {', '.join(changed)}" if changed else f"{size}, as they are"
+
 
 LEAST = 0.2
 """Minutes from which on a network is sized: below them, to measure the speed would take too much of them."""

@@ -9,28 +9,38 @@ from typing import Any
 import numpy as np
 import torch
 
+from recur.baselines.text_ngrams import best_ngram
 from recur.data.text import Batch, Corpus
 from recur.decoding import Choice, generate
 from recur.models import LanguageModel
 from recur.runs import Vocabs, pick_device
-from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
-from recur.tasks.language import rule, sizing
-from recur.tasks.language.baseline import best_ngram
+from recur.tasks.common.batching import with_time_scale
+from recur.tasks.common.contract import (
+    Baseline,
+    Batches,
+    Moment,
+    Places,
+    Task,
+    TrainingStep,
+    Validation,
+    drawn_on_the_cpu,
+)
+from recur.tasks.common.metrics import perplexity
+from recur.tasks.language import sizing
 from recur.tasks.language.data import (
     LanguageData,
+    Window,
+    Windows,
+    cut,
     first_input,
+    has_room,
     in_reading_order,
     load_data,
     make_stream,
     place_of,
 )
-from recur.tasks.language.measure import free_running_gap, mean_loss
-from recur.tasks.language.on_device import Window, Windows, cut, has_room
+from recur.tasks.language.evaluation import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.places import Places
-from recur.tasks.recordable import drawn_on_the_cpu
-from recur.tasks.scores import perplexity
-from recur.tasks.tokens import with_time_scale
 from recur.utils.types import JsonObject
 
 SMALL = 250_000
@@ -59,14 +69,14 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
         options = options.for_token("word") if wide else options
         if options.tuned_on:
             data = load_data(options)
-            return super().settle(rule.for_text(options, len(data.train), len(data.vocab)))
+            return super().settle(sizing.for_text(options, len(data.train), len(data.vocab)))
         if text.characters < SMALL * (1 if options.token == "char" else WORD):  # read many times in a minute
             options = options.with_defaults(dropout_input=0.4 if wide else 0.1, dropout_output=0.5 if wide else 0.3)
         return super().settle(with_time_scale(options, lambda: [len(load_data(options).train)]))
 
     @classmethod
     def settled_words(cls, before: LanguageOptions, after: LanguageOptions) -> str:
-        return rule.words(before, after) if before.tuned_on else ""
+        return sizing.words(before, after) if before.tuned_on else ""
 
     @classmethod
     def sizes_itself(cls, asked: LanguageOptions) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from recur.models.options import EncoderDecoderOptions
 from recur.options import BelowOne, Between, Count, Natural, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import WritingOptions
+from recur.tasks.common.options import WritingOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
 

@@ -16,13 +16,11 @@ from recur.data.text.stream import Ids
 from recur.decoding import Choice, Ensemble, Writer, Written, beam_search, greedy, likelihood, sample
 from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq
-from recur.tasks.examples import split, test_part
-from recur.tasks.pairs import EncodedPair, PairBatch
-from recur.tasks.predictor import Predictor
-from recur.tasks.scores import perplexity
-from recur.tasks.seq2seq.judge import judge
-from recur.tasks.seq2seq.task import Seq2SeqTask
-from recur.tasks.writing import ROWS, pair_batches
+from recur.tasks.common.batching import EncodedPair, PairBatch, split, test_part
+from recur.tasks.common.metrics import perplexity
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.teacher_forcing import ROWS, pair_batches
+from recur.tasks.seq2seq.task import Seq2SeqTask, judge
 from recur.utils.types import JsonObject, Metrics
 
 

@@ -1,4 +1,4 @@
-"""Sequences from sequences: pairs, an encoder and a decoder."""
+"""How good written sequences are: sequences wrong and edits a symbol; of sentences, BLEU, chrF and word errors too."""
 
 from __future__ import annotations
 
@@ -6,24 +6,44 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
+from recur.baselines.translation import SENTENCES, plain_models
 from recur.data.batching import Shuffled, ShuffledBySize, padded
-from recur.data.text import UNK, Pair, fit_lines, read_pairs
+from recur.data.text import UNK, Pair, Subwords, Tokenizer, Words, fit_lines, read_pairs
 from recur.data.text.tokenizers import between_spaces, has_subwords
 from recur.decoding import Written, greedy
 from recur.i18n import said
 from recur.models import Scores, Seq2Seq
 from recur.runs import Vocabs
-from recur.tasks.contract import Baseline, Remark, Validation
-from recur.tasks.examples import split
-from recur.tasks.metrics import show
-from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half, pair_batch, pair_size
-from recur.tasks.places import Places
-from recur.tasks.seq2seq.judge import SENTENCES, judge
+from recur.tasks.common.batching import (
+    EncodedPair,
+    PairBatch,
+    PairData,
+    choose_token,
+    longer_half,
+    pair_batch,
+    pair_size,
+    split,
+    with_time_scale,
+)
+from recur.tasks.common.contract import Baseline, Places, Remark, Validation
+from recur.tasks.common.metrics import bleu, chrf, edits_per_symbol, error_rates, mteval_words, show
+from recur.tasks.common.teacher_forcing import WritingTask, pair_batches
 from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
-from recur.tasks.seq2seq.plain import plain_models
-from recur.tasks.tokens import choose_token, with_time_scale
-from recur.tasks.writing import WritingTask, pair_batches
 from recur.utils.types import Metrics
+
+
+def judge(tokenizer: Tokenizer, references: Sequence[str], outputs: Sequence[str]) -> Metrics:
+    """Of texts. Where case was dropped in training, it is dropped here too."""
+    if isinstance(tokenizer, Words) and tokenizer.lower:
+        references, outputs = ([text.lower() for text in side] for side in (references, outputs))
+    split = tokenizer.split_lines if isinstance(tokenizer, Subwords) else lambda texts: map(tokenizer.split, texts)
+    found: Metrics = error_rates(*(list(split(side)) for side in (references, outputs)))
+    if tokenizer.kind in SENTENCES:
+        words = ([mteval_words(text) for text in side] for side in (references, outputs))
+        found["word_error_rate"] = edits_per_symbol(*words)
+        found |= {"bleu": bleu(references, outputs), "chrf": chrf(references, outputs)}
+    return found
+
 
 MARGIN = 5
 """Symbols beyond the longest target after which a sequence is wrong anyway, and cut while training: a network that has

@@ -10,8 +10,7 @@ from recur.data.text.conll import TagColumns, parse_column
 from recur.errors import OptionError
 from recur.models.options import Direction, WordTaggerOptions
 from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, TaskOptions, Token, VocabOptions
-from recur.tasks.signal_options import InputOptions
+from recur.tasks.common.options import CarryOptions, InputOptions, TaskOptions, Token, VocabOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,20 +10,17 @@ from typing import Annotated, Any
 
 import torch
 
+from recur.baselines.taggers import plain_tags
 from recur.data.text import Sentence, read_tagged, read_words
 from recur.data.text.recognition import has_columns
 from recur.errors import OptionError, TextError, shown
 from recur.models.tagger import Taggers
 from recur.options import Range, checked
 from recur.runs import Run
-from recur.tasks.classes import classes_of
-from recur.tasks.examples import split, test_part
-from recur.tasks.inputs import Inputs
-from recur.tasks.predictions import Prediction
-from recur.tasks.predictor import Predictor
-from recur.tasks.tag.data import Collate, encode, unseen_tags
-from recur.tasks.tag.plain import plain_tags
-from recur.tasks.tag.spans import by_type, compare
+from recur.tasks.common.batching import split, test_part
+from recur.tasks.common.classification import classes_of
+from recur.tasks.common.predictor import Inputs, Prediction, Predictor
+from recur.tasks.tag.data import Collate, by_type, compare, encode, unseen_tags
 from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, table_of, tag
 from recur.utils.types import JsonObject
 

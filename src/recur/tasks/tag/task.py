@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from recur.baselines.taggers import plain_tags
 from recur.data.batching import Shuffled, in_order
 from recur.data.text import read_tagged
 from recur.errors import OptionError
@@ -16,19 +17,26 @@ from recur.i18n import said
 from recur.models import OutputTagger, WordTagger
 from recur.models.tagger import Taggers
 from recur.runs import Vocabs
-from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
-from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
-from recur.tasks.examples import split
-from recur.tasks.metrics import show, words
-from recur.tasks.places import Places
-from recur.tasks.registry import task_of
-from recur.tasks.signal_options import with_input
-from recur.tasks.tag.data import Collate, TagBatch, TagData, Tagged, allowed_moves, encode, fit_vocabs, unseen_tags
+from recur.tasks.common.batching import FEW, split, with_time_scale
+from recur.tasks.common.classification import TIE, class_scores, class_weights, classes_of, confusion, weight_of
+from recur.tasks.common.contract import Baseline, Moment, Places, Remark, Task, TrainingStep, Validation
+from recur.tasks.common.metrics import show, words
+from recur.tasks.common.options import with_input
+from recur.tasks.common.registry import task_of
+from recur.tasks.tag.data import (
+    Collate,
+    TagBatch,
+    TagData,
+    Tagged,
+    allowed_moves,
+    are_spans,
+    compare,
+    encode,
+    fit_vocabs,
+    span_scores,
+    unseen_tags,
+)
 from recur.tasks.tag.options import TagOptions
-from recur.tasks.tag.plain import plain_tags
-from recur.tasks.tag.spans import are_spans, compare, span_scores
-from recur.tasks.tokens import with_time_scale
-from recur.tasks.watching import FEW
 from recur.utils.types import Metrics
 
 ROWS = 128

@@ -8,7 +8,7 @@ from typing import Literal
 
 from recur.models.options import TreeModelOptions
 from recur.options import Between, Count, OneOf, Positive, Share
-from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions
+from recur.tasks.common.options import CarryOptions, FoldOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)

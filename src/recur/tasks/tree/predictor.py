@@ -14,11 +14,10 @@ from recur.errors import TextError
 from recur.models import TreeModel
 from recur.models.signals import NO_LABEL
 from recur.runs import Run
-from recur.tasks.classes import class_scores, classes_of, confusion
-from recur.tasks.examples import test_part
-from recur.tasks.predictor import Predictor
-from recur.tasks.tree.plain import plain_models
-from recur.tasks.tree.task import Encoded, TreeBatch, TreeTask, as_texts, tree_scores
+from recur.tasks.common.batching import test_part
+from recur.tasks.common.classification import class_scores, classes_of, confusion
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.tree.task import Encoded, TreeBatch, TreeTask, as_texts, plain_models, tree_scores
 from recur.utils.types import JsonObject
 
 

@@ -1,10 +1,10 @@
-"""Trees whose nodes have classes, such as the sentiment of every phrase of a sentence."""
+"""Roots of trees without their structure: the most frequent class, and a logistic regression on the words."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from recur.baselines.linear_models import most_frequent
+from recur.baselines.text_classifiers import Labelled, best_linear, gram_vocab
 from recur.data.batching import Shuffled, in_order
 from recur.data.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.errors import TextError
@@ -20,7 +22,8 @@ from recur.models.calibration import calibrated, calibration_error
 from recur.models.signals import NO_LABEL
 from recur.nn import Forest
 from recur.runs import Vocabs
-from recur.tasks.classes import (
+from recur.tasks.common.batching import FEW, split, with_classes
+from recur.tasks.common.classification import (
     class_of,
     class_scores,
     classes_of,
@@ -29,13 +32,26 @@ from recur.tasks.classes import (
     numbers_of,
     plain_baselines,
 )
-from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import split
-from recur.tasks.places import Places
+from recur.tasks.common.contract import Baseline, Moment, Places, Task, TrainingStep, Validation
 from recur.tasks.tree.options import TreeOptions
-from recur.tasks.tree.plain import plain_models
-from recur.tasks.watching import FEW, with_classes
 from recur.utils.types import JsonObject
+
+Guess = Callable[[Sequence[str]], list[int]]
+"""From the words of trees, as texts, to classes of their roots."""
+
+
+def plain_models(train: Labelled, valid: Labelled, classes: Sequence[str]) -> dict[str, Guess]:
+    """By name, the plainest first."""
+    always = most_frequent([k for _, k in train])
+    linear = best_linear(train, valid, gram_vocab([text for text, _ in train], "word"), len(classes))
+
+    def guess(texts: Sequence[str]) -> list[int]:
+        with torch.no_grad():
+            found: list[int] = linear.model(texts)[1].argmax(-1).tolist()
+        return found
+
+    return {f"always {classes[always]}": lambda texts: [always] * len(texts), linear.regression: guess}
+
 
 ROWS = 128
 """Trees measured as one forest."""

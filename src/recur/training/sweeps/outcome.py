@@ -10,10 +10,9 @@ from typing import Any
 
 from recur.errors import RunError
 from recur.tasks import arguments_of, open_predictor
-from recur.tasks.metrics import metric_of, show, words
-from recur.tasks.predictions import html_table
-from recur.tasks.predictor import Predictor
-from recur.tasks.registry import with_paths
+from recur.tasks.common.metrics import metric_of, show, words
+from recur.tasks.common.predictor import Predictor, html_table
+from recur.tasks.common.registry import with_paths
 from recur.training.sweeps.folder import Record, Trial
 from recur.training.sweeps.study import Study, quiet
 from recur.utils.types import JsonObject

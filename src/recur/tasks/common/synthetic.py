@@ -1,0 +1,127 @@
+"""Tasks that make their own data, to see how far back a network remembers. What they share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from recur.data.text.stream import WHOLE, Share
+from recur.errors import OptionError
+from recur.runs import Vocabs
+from recur.tasks.common.contract import Task, as_file_name, drawn_on_the_cpu
+from recur.tasks.common.options import TaskOptions
+from recur.tasks.common.predictor import Predictor
+from recur.utils.types import JsonObject, Metrics
+
+EPOCH = 100
+"""Batches in what is called an epoch; none comes twice."""
+
+VALID, TEST = 1 << 40, 1 << 41
+"""Where the draws of what is measured on begin: no epoch reaches them."""
+
+MEASURED = 500
+"""Sequences measured on."""
+
+BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
+
+
+@dataclass(frozen=True)
+class Generated(Generic[BatchT]):
+    """Batches drawn from (seed, epoch, place in it) alone."""
+
+    draw: Callable[[np.random.Generator, int], BatchT]
+    """From a source of random numbers and a number of sequences to a batch of so many."""
+    batch: int
+    seed: int
+    vocabs: Vocabs = field(default_factory=dict)
+    share: Share = WHOLE
+
+    def shared(self, share: Share) -> Generated[Any]:
+        return replace(self, share=share)
+
+    def __len__(self) -> int:
+        return EPOCH
+
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT]:
+        for k in range(skip, EPOCH):
+            batch = self.draw(np.random.default_rng((self.seed, epoch, k)), self.batch)
+            if self.share == WHOLE:
+                yield batch
+            else:  # drawn whole by all of them, so that together they have what one would have
+                parts = [part[self.share.each()] for part in batch]
+                yield type(batch)(*parts) if len(parts[0]) else cast(BatchT, None)
+
+    def held(self, which: int) -> BatchT:
+        """What is measured on: the same for every seed of training."""
+        return self.draw(np.random.default_rng(which), MEASURED)
+
+
+OptionsT = TypeVar("OptionsT", bound=TaskOptions)
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+class SyntheticTask(Task[OptionsT, Generated[BatchT], ModelT, BatchT]):
+    verb = "eval"
+    unit = "sequences"
+
+    @property
+    def length(self) -> int:
+        length: int = getattr(self.options, "length")  # noqa: B009
+        return length
+
+    @property
+    def run_name(self) -> str:
+        return as_file_name(f"{self.name}-{self.length}-{self.architecture}")
+
+    @abstractmethod
+    def draw(self, random: np.random.Generator, rows: int) -> BatchT:
+        """A batch."""
+
+    @abstractmethod
+    def score(self, model: ModelT, batch: BatchT) -> Metrics:
+        """How good a model is on a batch."""
+
+    @abstractmethod
+    def is_solved(self, scores: Metrics) -> bool:
+        """Whether scores are good enough to say so."""
+
+    def read(self, vocabs: Vocabs | None = None) -> Generated[BatchT]:
+        return Generated(self.draw, self.batch, self.options.seed)
+
+    def batches(self, data: Generated[BatchT]) -> Generated[BatchT]:
+        return data
+
+    def unrecordable(self, data: Generated[BatchT]) -> str:
+        return drawn_on_the_cpu(self.options)
+
+
+class Solver(Predictor[ModelT]):
+    """A trained network, and after how many steps it had solved its task."""
+
+    task: SyntheticTask[Any, Any, ModelT]
+
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
+        self.refuse(options)
+        task = self.task
+        if texts:
+            raise OptionError(f"the task {task.name} makes its own data; leave {texts[0]} out")
+        with torch.no_grad():
+            scores = task.score(self.model, task.read().held(TEST))
+        measured = self.run.metrics()
+        good = [entry for entry in measured if task.is_solved({k.removeprefix("valid_"): v for k, v in entry.items()})]
+        return {
+            "model": self.name,
+            "cell": task.architecture,
+            "length": task.length,
+            **scores,
+            "solved": task.is_solved(scores),
+            "solved_after_steps": good[0]["step"] if good else None,
+            "steps": measured[-1]["step"] if measured else 0,
+            "beside": [{"model": plain.name, **plain.metrics} for plain in task.baselines(task.read())],
+        }

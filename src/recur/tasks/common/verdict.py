@@ -1,0 +1,296 @@
+"""What the figures measured in the course of a training say of it: whether it diverged, overfitted, learned by heart,
+or was ended while it got better. Each comes with the option to try."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from recur.i18n import said
+from recur.tasks.common.contract import Baseline, Remark, Task
+from recur.tasks.common.metrics import best_of, better, metric_of, show, words
+from recur.tasks.common.predictor import Predictor
+from recur.utils.types import JsonObject, Metrics
+
+ENOUGH = 5
+"""Measurements from which on a trend is one."""
+
+FALLING = 0.05
+"""What the second half of a run takes off the figure or its loss, at least, where it has not ended."""
+
+WORSE = 0.03
+"""By how much the last figure is worse than the best, at least, where a network overfits."""
+
+EARLY = 0.75
+"""A best figure of a later part of the run is no sign of that."""
+
+WIDE = 0.18
+"""Of the validation loss: where the training loss lies further below it, more time teaches by heart. On seven sets of
+five tasks at four or five budgets each, twice the time helped all 22 runs that were told to take it, by 3 to 64 % of
+the figure, and one of the four that were not."""
+
+TURNED = 0.01
+"""By how much of itself the loss has risen, at least, where a network overfits."""
+
+UNSTABLE = 0.1
+"""Nats above its best at which the loss ends, where training diverges and does not overfit."""
+
+AnyTask = Task[Any, Any, Any, Any]
+
+
+def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
+    """Whether figures were still getting better, or had begun to get worse."""
+    name, entries = task.curve, [entry for entry in history if is_number(entry.get(task.curve))]
+    values = [to_lose(name, float(entry[name])) for entry in entries]
+    losses = [float(entry["valid_loss"]) for entry in entries if is_number(entry.get("valid_loss"))]
+    if diverged := divergence(task, history):
+        return [diverged]
+    if len(values) < ENOUGH:
+        return []
+    if overfits := _overfits(task, entries, values, losses):
+        return [overfits]
+    if second_half(task, history) <= FALLING or min(values) == 0.0:  # which cannot become better
+        return []
+    longer = said("{metric} was still getting better when it ended", metric=words(name))
+    return [by_heart(task, entries) or Remark(longer, longer_option(task), "longer")]
+
+
+def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
+    """The share that the second half of a run took off its figure or its loss, where it ended with its best."""
+    entries = [entry for entry in history if is_number(entry.get(task.curve))]
+    values = [to_lose(task.curve, float(entry[task.curve])) for entry in entries]
+    losses = [float(entry["valid_loss"]) for entry in entries if is_number(entry.get("valid_loss"))]
+    return max(gain(values), gain(losses) if len(losses) == len(values) else 0.0) if len(values) > 1 else 0.0
+
+
+def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
+    """Whether training came to an end by itself, or its loss ends far above its best while that on what it learns from
+    has not fallen below: that would be overfitting."""
+    rate = f"--rate {task.options.rate / 10:g}"
+    ended = next((entry for entry in history if entry.get("diverged")), None)
+    if ended is not None:
+        sentence = said("it diverged at step {step:,}: {what}", step=ended["step"], what=str(ended["diverged"]))
+        return Remark(sentence, rate, "diverges")
+    entries = [entry for entry in history if is_number(entry.get("valid_loss")) and is_number(entry.get("train_loss"))]
+    losses = [float(entry["valid_loss"]) for entry in entries]
+    if len(losses) < 2:
+        return None
+    best, last, learned = min(losses), losses[-1], float(entries[-1]["train_loss"])
+    if not task.likelihood or last - best <= max(UNSTABLE, WORSE * abs(best)) or learned < best:
+        return None
+    sentence = said(
+        "it diverges: its loss was {best:.3f} and rose to {last:.3f}, and to {learned:.3f} on what it learns from",
+        best=best, last=last, learned=learned,
+    )  # fmt: skip
+    return Remark(sentence, rate, "diverges")
+
+
+def _overfits(
+    task: AnyTask, entries: Sequence[JsonObject], values: Sequence[float], losses: Sequence[float]
+) -> Remark | None:
+    """Whether the figure has turned, to be seen in what is printed, and the loss by more than its standard error."""
+    at, error = values.index(min(values)), standard_error(entries)
+    if len(losses) == len(values):
+        turned = _has_turned(values, WORSE) and _has_turned(losses, max(TURNED, error))
+    else:
+        turned = _has_turned(values, max(WORSE, error))
+    best, last = (show(task.curve, entries[k][task.curve]) for k in (at, -1))
+    if not turned or best == last:
+        return None
+    sentence = said(
+        "it overfits: it was best after {step:,} of {steps:,} steps, {best} then, {last} at the end",
+        step=entries[at]["step"], steps=entries[-1]["step"], best=best, last=last,
+    )  # fmt: skip
+    return Remark(sentence, _more_dropout(task), "overfits")
+
+
+def standard_error(entries: Sequence[JsonObject]) -> float:
+    """Of the difference of two mean losses over the same n examples, as a share of them; 0 where n is not known. Of one
+    it is 1/√n, where examples scatter as much as they are large; of the difference √(2 (1 − ρ)/n), half of that where
+    what is hard is hard for both (ρ = 7/8). Chosen on thirteen sets (`python -m bench overfitting`)."""
+    examples = entries[-1].get("measured")
+    return 0.5 / math.sqrt(examples) if isinstance(examples, int) and examples > 0 else 0.0
+
+
+def by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
+    """Where the training loss lies far below the other one."""
+    losses = [entries[-1].get(name) for name in ("train_loss", "valid_loss")]
+    if not all(map(is_number, losses)):
+        return None
+    learned, other = (float(loss or 0.0) for loss in losses)
+    if other - learned <= WIDE * abs(other):
+        return None
+    sentence = said(
+        "it learns its examples by heart: its loss is {learned:.3f} there and {other:.3f} on what it has not seen",
+        learned=learned, other=other,
+    )  # fmt: skip
+    return Remark(sentence, _more_dropout(task), "by heart")
+
+
+def _has_turned(values: Sequence[float], by: float) -> bool:
+    """Whether the best of them came early, and the last is clearly worse."""
+    best = min(values)
+    return values.index(best) + 1 <= EARLY * len(values) and values[-1] - best > by * (abs(best) or 1.0)
+
+
+def gain(values: Sequence[float]) -> float:
+    """What the second half took off, where it ended with its best."""
+    half, best = min(values[: len(values) // 2]), min(values)
+    ended = values.index(best) + 2 >= len(values)
+    return (half - best) / (abs(half) or 1.0) if ended else 0.0
+
+
+def to_lose(name: str, value: float) -> float:
+    """A figure of which less is better, 0 being the best there is, where there is one."""
+    if not metric_of(name).higher:
+        return value
+    return (1.0 if metric_of(name).share else 100.0 if metric_of(name).digits == 1 else 0.0) - value
+
+
+def longer_option(task: AnyTask) -> str:
+    """Twice the budget, whichever part of it ended the run."""
+    o = task.options
+    budget = (("minutes", o.minutes), ("epochs", o.epochs), ("steps", o.steps))
+    return " ".join(f"--{option} {2 * value:g}" for option, value in budget if value is not None)
+
+
+def _more_dropout(task: AnyTask) -> str:
+    o = task.options
+    now = getattr(o, "dropout_output", None)
+    if now is None or now >= 0.7:
+        return f"--epochs {o.epochs / 2:g}" if o.epochs else ""
+    return f"--dropout-output {min(now + 0.2, 0.7):g}"
+
+
+def larger_option(task: AnyTask) -> str:
+    hidden = getattr(task.options, "hidden", None)
+    return f"--hidden {2 * hidden}" if hidden else ""
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+BLIND = ("remembering nothing", "the mean", "the most frequent class")
+"""Plain models that do not read their input; so are those that `always` say the same."""
+
+NEAR = 0.85
+"""Of what a blind model loses, or of the loss of guessing, log K: a network that loses more has hardly begun."""
+
+ALONE = "valid_network_accuracy"
+"""Of a blend with plain models: how often its network is right without them."""
+
+
+class Verdict(NamedTuple):
+    remarks: tuple[str, ...]
+    option: str = ""
+    """The one to try, such as `--minutes 4`; empty where none is known."""
+
+    def as_json(self) -> JsonObject:
+        return {"verdict": list(self.remarks), "try": self.option or None}
+
+
+def verdict(
+    task: AnyTask,
+    metrics: Metrics,
+    plain: Sequence[Baseline],
+    history: Sequence[JsonObject],
+    metric: str | None = None,
+) -> Verdict:
+    """Of a model with these figures, beside plain ones, after what was measured while it trained. The `metric` to
+    compare by is the task's curve, if not given."""
+    remarks = all_remarks(task, metrics, plain, history, metric)
+    return Verdict(tuple(r.text for r in remarks), next((r.option for r in remarks if r.option), ""))
+
+
+def all_remarks(
+    task: AnyTask,
+    metrics: Metrics,
+    plain: Sequence[Baseline],
+    history: Sequence[JsonObject],
+    metric: str | None = None,
+) -> list[Remark]:
+    """The same, remark by remark."""
+    name = metric or task.curve
+    figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
+    value = metrics.get(name)
+    remarks = [*standing(name, value, plain), *task.remarks(figures), *training(task, history)]
+    if not any(remark.option for remark in remarks):
+        if begun := hardly_begun(name, value, plain):
+            remarks.append(Remark(begun, longer_option(task), "begun"))
+        elif behind(name, value, plain) and (why := _why_behind(task, history)):
+            remarks.append(why)
+    return remarks
+
+
+def judged(predictor: Predictor[Any], row: JsonObject) -> JsonObject:
+    """What there is to say of a trained model that was measured: the `metric` that decides, the verdict and the option
+    to try; `row` has its figures, and those of plain models `beside` them."""
+    curve = predictor.task.curve.removeprefix("valid_")
+    figures = {name: value for name, value in row.items() if isinstance(value, float)}
+    metric = curve if curve in figures else "accuracy" if "accuracy" in figures else next(iter(figures), curve)
+    plain = [Baseline(one["model"], one[metric]) for one in row.get("beside") or () if metric in one]
+    return {"metric": metric, **verdict(predictor.task, figures, plain, predictor.run.metrics(), metric).as_json()}
+
+
+def behind(name: str, value: float | None, plain: Iterable[Baseline]) -> bool:
+    return value is not None and any(better(name, other.value, value) for other in plain)
+
+
+def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[Remark]:
+    """Where a figure stands among those of plain models."""
+    if value is None or not plain:
+        return []
+    best = next(p for p in plain if p.value == best_of(name, [p.value for p in plain]))
+    about = {"name": best.name, "metric": words(name), "own": show(name, value), "other": show(name, best.value)}
+    if about["own"] == about["other"]:
+        return [Remark(said("level with {name} in {metric}: {own} against {other}", **about), kind="level")]
+    if better(name, best.value, value):
+        return [Remark(said("behind {name} in {metric}: {own} against {other}", **about), kind="behind")]
+    if len(plain) == 1:
+        return [Remark(said("ahead of {name}, in {metric}: {own} against {other}", **about), kind="ahead")]
+    sentence = said(
+        "ahead of {name}, the best of {count} plain models, in {metric}: {own} against {other}",
+        count=len(plain), **about,
+    )  # fmt: skip
+    return [Remark(sentence, kind="ahead")]
+
+
+def hardly_begun(name: str, value: float | None, plain: Sequence[Baseline]) -> str:
+    """Said of a network that is about as good as a model that does not read its input, unless none is better: then
+    there may be nothing to learn. Of its size nothing can be told from it, however long it stood still."""
+    blind = [one for one in plain if one.name.startswith("always") or one.name in BLIND]
+    if value is None or not blind:
+        return ""
+    best = next(one for one in blind if one.value == best_of(name, [each.value for each in blind]))
+    nothing = NEAR * to_lose(name, best.value)
+    reading = [to_lose(name, one.value) for one in plain if one not in blind]
+    if to_lose(name, value) < nothing or (reading and min(reading) >= nothing):
+        return ""
+    return said("it has hardly begun to learn: {name} is about as good", name=best.name)
+
+
+def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
+    """Of a model that plain ones are better than, and that shows no trend; None where that cannot be told."""
+    entries = [entry for entry in history if is_number(entry.get(task.curve))]
+    if len(entries) < ENOUGH:
+        few = said("too little was measured to say whether it was trained long enough")
+        return Remark(few, longer_option(task), "few")
+    if learned := by_heart(task, entries):
+        return learned
+    if ALONE in entries[-1]:  # a blend, whose figures may stand still while its network learns
+        return _network_alone(task, entries)
+    return Remark(said("it has learned what it can at this size"), larger_option(task), "larger")
+
+
+def _network_alone(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
+    right = [float(entry[ALONE]) for entry in entries if is_number(entry.get(ALONE))]
+    if len(right) < ENOUGH or gain([1.0 - share for share in right]) <= FALLING:
+        return None
+    sentence = said(
+        "the network alone was still getting better when it ended: {half:.0%} right in the first half of the run, "
+        "{last:.0%} at the end",
+        half=max(right[: len(right) // 2]), last=max(right),
+    )  # fmt: skip
+    return Remark(sentence, longer_option(task), "longer")

@@ -1,0 +1,411 @@
+"""Forecasts of windows, their prediction intervals, and their scores compared with those of baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recur.baselines.forecasts import (
+    Naive2,
+    Plain,
+    SeasonalNaive,
+    SharedAutoregression,
+    choose_form,
+    fit_in_form,
+    fit_shared,
+    logarithms_serve,
+    naive_forecasts,
+)
+from recur.data.series import Panel, Split, Tally, deviations, fill, mase_scales, origins, rolling_bands, windows
+from recur.data.series.intervals import Bands, residuals
+from recur.data.text.stream import Floats, Ids
+from recur.errors import OptionError
+from recur.models import Forecaster
+from recur.models.forecaster import Seen
+from recur.models.stack import State, each_part
+from recur.tasks.common.batching import FEW
+from recur.tasks.forecast.data import Rows
+from recur.tasks.forecast.rules import MANY
+
+if TYPE_CHECKING:
+    from recur.tasks.forecast.task import ForecastTask
+
+
+LINEAR = "linear autoregression"
+
+
+def plain_scores(part: Part) -> dict[str, dict[str, Any]]:
+    """Scores by name. What is fitted is fitted to what stands before the part."""
+    filled = [fill(one.values, part.season) for one in part.panel.series]
+    before = [values[: part.bounds(number)[0]] for number, values in enumerate(filled)]
+    found: dict[str, list[Plain]] = {"naive": [naive_forecasts] * len(filled)}
+    if part.season > 1:
+        found["seasonal naive"] = [SeasonalNaive(part.season)] * len(filled)
+        found["naive 2"] = [Naive2.fit(values, part.season) for values in before]
+    if linear := _linear(before, filled, part):
+        found[LINEAR] = linear
+    if len(filled) >= MANY and (shared := _shared(before, filled, part)):
+        found[shared.name] = [shared] * len(filled)
+    scores = {}
+    for name, each in found.items():
+        made = (one(values, at, part.horizon) for one, values, at in zip(each, filled, part.origins(), strict=True))
+        scores[name] = score(part, (0.5,), (forecasts[..., None] for forecasts in made))
+    return scores
+
+
+def _linear(before: list[Floats], filled: list[Floats], part: Part) -> list[Plain]:
+    """In the form that, fitted to the training parts, forecasts the validation parts best; a series that is too short
+    for it has the naive forecast. None where all are."""
+    seen, learned = _learned(filled, part)
+    try:
+        form = choose_form(seen, part.horizon, (part.season,) if part.season > 1 else (), learned)
+    except OptionError:
+        return []
+    return [fit_in_form(values, part.horizon, form) or naive_forecasts for values in before]
+
+
+def _shared(before: list[Floats], filled: list[Floats], part: Part) -> SharedAutoregression | None:
+    """On logarithms, if that forecasts the validation parts better; None where all are too short for a window."""
+    seen, learned = _learned(filled, part)
+    try:
+        return fit_shared(before, part.horizon, log=logarithms_serve(seen, part.horizon, learned))
+    except OptionError:
+        return None
+
+
+def _learned(filled: list[Floats], part: Part) -> tuple[list[Floats], list[int]]:
+    """All series without their test parts, and how many values of each are learned from."""
+    seen = [values[: split.valid] for values, split in zip(filled, part.splits, strict=True)]
+    return seen, [max(split.train, 1) for split in part.splits]
+
+
+PATHS = 200
+"""How many futures an iterated forecast draws."""
+
+AT_ONCE = 1 << 23
+"""About how many numbers a batch may make."""
+
+
+@torch.no_grad()
+def forecast(
+    model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray, horizon: int, strategy: str, seed: int
+) -> np.ndarray:
+    """Quantiles (N, k, V, Q), scaled as rows are, of what follows steps `ends` (N,) of the rows `which` (N,)."""
+    rows = rows.on(model.device)
+    found = np.empty((len(which), horizon, model.sizes.variables, len(model.quantiles)), np.float32)
+    order = np.argsort(which, kind="stable") if not model.lags else np.arange(len(which))
+    done = 0
+    if strategy == "iterated":
+        made = _iterated(model, rows, which[order], ends[order], horizon, seed)
+    elif model.lags:
+        made = _windows(model, rows, which, ends)
+    else:
+        made = _states(model, rows, which[order], ends[order])
+    for part in made:
+        found[order[done : done + len(part)]] = part.float().cpu().numpy()
+        done += len(part)
+    return found
+
+
+def _quantiles(model: Forecaster, rows: Rows, which: Tensor, parameters: Tensor) -> Tensor:
+    """(N, k, V, Q) of parameters (N, k, V, P)."""
+    unit = rows.unit[which][:, None].expand(parameters.shape[:-1])
+    return model.distribution.quantiles(parameters, unit)
+
+
+def _batches(which: np.ndarray, ends: np.ndarray, each: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pairs of a row and a step, as many at once as memory holds where each makes so many numbers."""
+    at_once = max(AT_ONCE // max(each, 1), 1)
+    for begin in range(0, len(which), at_once):
+        part = slice(begin, begin + at_once)
+        yield torch.from_numpy(which[part]).to(device), torch.from_numpy(ends[part]).to(device)
+
+
+def _windows(model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray) -> Iterator[Tensor]:
+    L, k, o = model.lags, model.horizon, model.options
+    wide = k * (model.sizes.variables * model.distribution.size + model.sizes.known)
+    segments = (L + k) // (o.segment or L) + 1
+    each = wide + L * (model.sizes.known + 2) + segments * o.hidden * o.layers * 4
+    last = torch.tensor([L - 1], device=model.device)
+    for row, end in _batches(which, ends, each, model.device):
+        yield _quantiles(model, rows, row, model(rows.seen(row, end, L, k), last)[:, 0])
+
+
+def _states(model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray) -> Iterator[Tensor]:
+    """Rows are read once, from their beginning: a network reads forward only, so that one pass serves every origin."""
+    k, zero = model.horizon, torch.zeros(1, dtype=torch.long, device=model.device)
+    each = k * (model.sizes.variables * model.distribution.size + 2 * model.sizes.known)
+    reach = max(model.season, 0 if rows.linear is None else rows.linear.shape[2])
+    for group, mine in _groups(which, ends, model.options.hidden * model.options.layers):
+        last = int(ends[mine].max())
+        read = torch.from_numpy(group).to(model.device)
+        states, _ = model.states(rows.seen(read, torch.full_like(read, last), last + 1, k))
+        for row, end in _batches(which[mine], ends[mine], each, model.device):
+            near = rows.seen(row, end, reach, k)
+            own = states[torch.searchsorted(read, row), end][:, None]
+            raw = model.from_states(own, near.known[:, reach - 1 :], zero)
+            yield _quantiles(model, rows, row, model.place(raw, model.base(near, zero + reach - 1))[:, 0])
+
+
+def _groups(which: np.ndarray, ends: np.ndarray, hidden: int) -> Iterator[tuple[np.ndarray, slice]]:
+    """Rows that are read together, and which of the pairs, sorted by row, are theirs."""
+    rows, firsts = np.unique(which, return_index=True)
+    bounds = [*firsts, len(which)]
+    longest = np.maximum.reduceat(ends, firsts) + 1
+    begin = 0
+    while begin < len(rows):
+        end = begin + 1
+        while end < len(rows) and longest[begin : end + 1].max() * (end + 1 - begin) * hidden <= 4 * AT_ONCE:
+            end += 1
+        yield rows[begin:end], slice(int(bounds[begin]), int(bounds[end]))
+        begin = end
+
+
+# One step after the other ---------------------------------------------------------------------------------------------
+
+
+def _iterated(
+    model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray, horizon: int, seed: int
+) -> Iterator[Tensor]:
+    """One step at a time, for many futures at once; each draws its next value from the distribution of the last."""
+    for row, end in zip(which, ends, strict=True):
+        draw = torch.Generator().manual_seed(seed)
+        at = torch.tensor([int(end)], device=model.device)
+        number = torch.tensor([int(row)], device=model.device)
+        back = int(end) + 1 if not model.lags else rows.front
+        whole = rows.seen(number, at, back, horizon)
+        yield _paths(model, rows, whole, horizon, draw)[None]
+
+
+def _paths(model: Forecaster, rows: Rows, whole: Seen, horizon: int, draw: torch.Generator) -> Tensor:
+    """(k, V, Q)"""
+    T = whole.values.shape[1]
+
+    def repeated(part: Tensor) -> Tensor:
+        return part.repeat_interleave(PATHS, 0)
+
+    unit = rows.unit[whole.row].expand(PATHS, -1)
+    state: State | None = None
+    now = whole._replace(known=whole.known[:, : T + 1])
+    found = model(now, torch.tensor([T - 1], device=model.device))[:, 0, 0]  # (1, V, P): of the next step
+    if not model.lags:
+        _, state = model.states(now)
+        state = each_part(state, repeated)
+    parameters, values = repeated(found), repeated(whole.values)
+    known, past, channel, row = (repeated(part) for part in (whole.known, whole.past[:, -1:], whole.channel, whole.row))
+    steps = []
+    for j in range(horizon):
+        value = model.distribution.draw(parameters, unit, draw)[:, None]  # (paths, 1, V)
+        steps.append(value)
+        if j + 1 == horizon:
+            break
+        at = T + j  # where this value stands
+        if state is not None:
+            one = Seen(value, known[:, at : at + 2], past, channel, row, whole.linear)
+            found, state = model.carry(one, state, values)
+            values = torch.cat([values, value], dim=1)
+        else:
+            values = torch.cat([values, value], dim=1)
+            seen = Seen(values, known[:, : at + 2], past.expand(-1, at + 1, -1), channel, row, whole.linear)
+            found = model(seen, torch.tensor([at], device=model.device))
+        parameters = found[:, -1, 0]
+    levels = torch.tensor(model.quantiles, device=model.device)
+    return torch.cat(steps, dim=1).quantile(levels, dim=0).permute(1, 2, 0)
+
+
+BLOCK = 512
+"""Origins that are scored at once."""
+
+MOST_ORIGINS = 1000
+"""From which bands and shares are chosen, of a long part; spread over it."""
+
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""How much of what the network adds to its base forecast may be taken."""
+
+
+BEATEN = 0.1
+"""By how much a base forecast must be beaten where one horizon fits into the validation part; where n fit, by 1/√n of
+it."""
+
+
+class Part(NamedTuple):
+    """What is measured: for each series, the origins, and how many values stand before the first of them."""
+
+    panel: Panel
+    splits: tuple[Split, ...]
+    name: str
+    """valid or test"""
+    horizon: int
+    season: int
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        split = self.splits[number]
+        return (split.train, split.valid) if self.name == "valid" else (split.valid, split.test)
+
+    def origins(self, most: int | None = None) -> list[Ids]:
+        """Of each series; some that are spread over them where they are many."""
+        bounds = [self.bounds(number) for number in range(len(self.panel))]
+        strides = [1 if most is None else max((end - begin) // most, 1) for begin, end in bounds]
+        return [origins(*bound, self.horizon, stride) for bound, stride in zip(bounds, strides, strict=True)]
+
+
+def pairs(rows: Rows, at: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """Every row with every origin of its series: rows (N,) and the steps before those origins (N,)."""
+    own = [at[number] for number in rows.series]
+    return np.repeat(np.arange(len(rows)), [len(one) for one in own]), np.concatenate(own) - 1
+
+
+def by_series(rows: Rows, at: Sequence[Ids], scaled: np.ndarray) -> Iterator[Floats]:
+    """Forecasts of all pairs (N, k, V, Q) as those of one series after the other (origins, k, targets, Q), in its
+    units."""
+    parts: list[Floats] = []
+    begin = 0
+    for row, number in enumerate(rows.series):
+        end = begin + len(at[number])
+        parts.append(rows.scales[row].back(scaled[begin:end].astype(np.float64)))
+        begin = end
+        if row + 1 == len(rows) or rows.series[row + 1] != number:
+            yield np.concatenate(parts, axis=2)
+            parts = []
+
+
+def choose_share(model: Forecaster, run: Callable[[Ids, Ids], np.ndarray], part: Part, rows: Rows) -> None:
+    """How much of the network's part to take: what has the least error of the median on the validation part. Where few
+    horizons fit into it, chance alone makes one of several a little better than the base: that must be beaten by
+    more."""
+    at = part.origins(max(MOST_ORIGINS // len(rows), 8))
+    which, ends = pairs(rows, at)
+    target, middle = coming(rows, which, ends, part.horizon), model.quantiles.index(0.5)
+    errors = {}
+    for share in SHARES:
+        model.share.fill_(share)
+        errors[share] = float(np.nanmean(np.abs(run(which, ends)[..., middle] - target)))
+    apart = sum((int(one[-1]) - int(one[0])) / part.horizon + 1 for one in at if len(one)) * len(rows) / len(at)
+    best = min(errors, key=lambda share: errors[share])
+    model.share.fill_(best if errors[best] < errors[0.0] * (1 - BEATEN / apart**0.5) else 0.0)
+
+
+def coming(rows: Rows, which: Ids, ends: Ids, horizon: int) -> np.ndarray:
+    """(N, k, V): what followed, scaled as rows are."""
+    steps = (rows.offset.numpy()[which] + ends)[:, None] + np.arange(1, horizon + 1)
+    found: np.ndarray = rows.targets.numpy()[steps]
+    return found
+
+
+def fit_bands(model: Forecaster, part: Part, rows: Rows, scaled: np.ndarray, move: bool) -> None:
+    """Offsets of quantiles, where these are to be moved, and what is usual one step ahead; both are kept with the
+    weights."""
+    which, ends = pairs(rows, part.origins())
+    target, channel = coming(rows, which, ends, part.horizon), rows.channel.numpy()[which]
+    kinds = [np.flatnonzero(channel == c) for c in range(model.sizes.channels)]  # as many of each: series have them all
+    kinds = [kind[:: -(-len(kind) // MOST_ORIGINS)] for kind in kinds]
+    came = np.concatenate([target[kind] for kind in kinds], axis=2).astype(float)
+    made = np.concatenate([scaled[kind] for kind in kinds], axis=2).astype(float)
+    if np.isnan(came).all():
+        return
+    if move:
+        bands = Bands.fit(came, made, model.quantiles)
+        model.offsets.copy_(torch.from_numpy(bands.offsets))
+        made = bands.apply(made)
+    if len(model.quantiles) > 1:
+        usual = np.abs(residuals(came[:, 0], made[:, 0], model.quantiles))
+        at = np.quantile(usual[~np.isnan(usual)], np.linspace(0, 1, len(model.residuals)))
+        model.residuals.copy_(torch.from_numpy(at))
+
+
+def with_bands(model: Forecaster, rows: Rows, which: Ids, scaled: np.ndarray) -> np.ndarray:
+    """Quantiles (N, k, V, Q) moved by the offsets of their channels."""
+    V, offsets, channel = model.sizes.variables, model.offsets.cpu().numpy(), rows.channel.numpy()[which]
+    found = np.empty_like(scaled)
+    for c in np.unique(channel):
+        mine = channel == c
+        found[mine] = Bands(model.quantiles, offsets[:, c * V : (c + 1) * V]).apply(scaled[mine])
+    return found
+
+
+def first_forecast(model: Forecaster, rows: Rows, part: Part, run: Callable[[Ids, Ids], np.ndarray]) -> str:
+    """Something to watch: from the first origin, the first steps ahead of the first series, with their bands."""
+    which, ends = (each[:1] for each in pairs(rows, part.origins()))
+    made, came = with_bands(model, rows, which, run(which, ends)), coming(rows, which, ends, part.horizon)[..., None]
+    quantiles, true = (rows.scales[0].back(each.astype(np.float64))[0, :FEW, 0] for each in (made, came))
+    name, middle = part.panel.series[rows.series[0]].id or part.panel.targets[0], model.quantiles.index(0.5)
+    return "\n".join(
+        f"{name}, {k} ahead → {q[middle]:.4g} in {q[0]:.4g} … {q[-1]:.4g}   it was {was[0]:.4g}"
+        for k, (q, was) in enumerate(zip(quantiles, true, strict=True), 1)
+    )
+
+
+def score(part: Part, quantiles: Sequence[float], forecasts: Iterable[Floats]) -> dict[str, Any]:
+    """Of forecasts of one series after the other."""
+    tally = Tally(tuple(quantiles), part.horizon)
+    for number, (at, made) in enumerate(zip(part.origins(), forecasts, strict=True)):
+        _add(tally, part, number, at, made)
+    found = tally.scores()
+    found["smape"] /= 100  # a share, as everywhere here
+    return found
+
+
+def _add(tally: Tally, part: Part, number: int, at: Ids, made: Floats) -> None:
+    one, (begin, _) = part.panel.series[number], part.bounds(number)
+    unit = mase_scales(one.values[:begin], part.season)
+    train = part.splits[number].train  # another file than was learned from may be too short to have such a part
+    deviation = deviations(one.values[: train if train > part.season else begin])
+    for first in range(0, len(at), BLOCK):
+        block = slice(first, first + BLOCK)
+        tally.add(one.id, windows(one.values, at[block], part.horizon), made[block], unit, deviation)
+
+
+FEWEST = 2
+"""Horizons that must have come since the values that were learned from; with fewer, bands are those of the validation
+part."""
+
+
+def can(task: ForecastTask, learned: Sequence[int], at: Sequence[Ids]) -> bool:
+    """Whether enough has come before the first origin of each series, and there is a band to be moved."""
+    if len(task.options.quantiles) == 1:
+        return False
+    least, needed = max(task.season, 2) + task.horizon, FEWEST * task.horizon
+    return all(n >= least and len(one) and one[0] - n >= needed for n, one in zip(learned, at, strict=True))
+
+
+def moved(
+    task: ForecastTask,
+    model: Forecaster,
+    known: tuple[Rows, Sequence[int]],
+    asked: tuple[Rows, Sequence[Ids]],
+    scaled: np.ndarray,
+    panel: Panel,
+) -> np.ndarray:
+    """Quantiles (N, k, V, Q) of the rows and origins that are `asked` for, moved by what the forecasts before each of
+    them missed. Those before the first origin are made with rows that `known` values were fitted to: so many of each
+    series. Both are scaled alike."""
+    (before, learned), (rows, at) = known, asked
+    earlier = [np.arange(n, one[0]) for n, one in zip(learned, at, strict=True)]
+    most = max(MOST_ORIGINS // len(earlier), 1)
+    earlier = [one[:: -(-len(one) // most)] for one in earlier]
+    which, ends = pairs(before, earlier)
+    made = task.forecast(model, before, which, ends)
+    new, last = pairs(rows, at)
+    came = [coming(*part, task.horizon) for part in ((before, which, ends), (rows, new, last))]
+    starts = np.array([panel.series[number].start for number in rows.series])
+    clocks = starts[which] + ends + 1, starts[new] + last + 1
+    found = np.empty_like(scaled)
+    V = model.sizes.variables
+    kinds = [
+        [np.flatnonzero(part.channel.numpy()[of] == c) for part, of in ((before, which), (rows, new))]
+        for c in range(model.sizes.channels)
+    ]
+    target, forecast = (
+        np.concatenate([np.concatenate([parts[0][old], parts[1][mine]]) for old, mine in kinds], axis=2).astype(float)
+        for parts in (came, (made, scaled))
+    )
+    old, mine = kinds[0]  # the others are of the same steps
+    when = np.concatenate([clocks[0][old], clocks[1][mine]])
+    result = rolling_bands(target, forecast, model.quantiles, len(old), when=when)
+    for c, (_, mine) in enumerate(kinds):
+        found[mine] = result[:, :, c * V : (c + 1) * V]
+    return found
