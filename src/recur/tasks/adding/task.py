@@ -34,6 +34,10 @@ class AddingTask(SyntheticTask[AddingOptions, Sums, Regressor]):
     curve = "valid_mse"
     likelihood = False
 
+    @property
+    def length(self) -> int:
+        return self.options.length
+
     @classmethod
     def settle(cls, options: AddingOptions) -> AddingOptions:
         return super().settle(with_time_scale(options, lambda: [options.length]))

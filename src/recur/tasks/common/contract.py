@@ -14,16 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from recur.data.text.stream import Share
+from recur.models.options import RecurrenceOptions, SequenceOptions
 from recur.nn.options import check_memory
+from recur.options import Options
 from recur.runs import Vocabs, check_precision, pick_device, pick_precision
-from recur.tasks.common.options import TaskOptions
+from recur.tasks.common.options import TaskOptions, TextOptions, cell_of
 from recur.utils.files import memory
 from recur.utils.types import JsonObject, Metrics
 
 
 def drawn_on_the_cpu(options: TaskOptions) -> str:
     """For tasks whose batches are all alike."""
-    bptt = getattr(options, "bptt", "full")
+    bptt = options.bptt if isinstance(options, SequenceOptions) else "full"
     return "" if bptt == "full" else f"--bptt {bptt} draws on the CPU what crosses time"
 
 
@@ -220,15 +222,16 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     @property
     def run_name(self) -> str:
         """What a run of it is called, if its user does not say."""
-        texts = getattr(self.options, "texts", ())
+        texts = self.options.texts if isinstance(self.options, TextOptions) else ()
         return as_file_name((Path(texts[0]).stem if texts else "") or self.name)
 
     @property
     def architecture(self) -> str:
         """What is trained, in a word."""
-        if getattr(self.options, "recurrence", "hidden") == "output":
+        options: Options = self.options
+        if isinstance(options, RecurrenceOptions) and options.recurrence == "output":
             return "output recurrence"
-        return str(getattr(self.options, "cell", self.name))
+        return cell_of(self.options) or self.name
 
     @abstractmethod
     def read(self, vocabs: Vocabs | None = None) -> DataT:

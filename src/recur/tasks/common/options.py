@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from recur.errors import OptionError, TextError, shown
-from recur.models.options import DecoderOptions, ReaderOptions
+from recur.models.options import DecoderOptions, NetworkOptions, ReaderOptions
 from recur.options import (
     Batch,
     BelowOne,
@@ -241,9 +241,9 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
     @property
     def own_epochs(self) -> float | None:
         """The epochs of a run that says none."""
-        token = str(getattr(self, "token", None))
+        token = str(self.token) if isinstance(self, TokenOptions) else ""
         epochs: float | None = self.by_token.get(token, {}).get("epochs", self.default_epochs)
-        return getattr(self, "carried", {}).get("epochs", epochs) if getattr(self, "from_", ()) else epochs
+        return self.carried.get("epochs", epochs) if isinstance(self, CarryOptions) and self.from_ else epochs
 
     def for_token(self, token: str) -> Self:
         """With the defaults for tokens of a kind."""
@@ -263,6 +263,10 @@ class TextOptions(Options):
     texts: tuple[str, ...] = ()
     """What to learn from: files or folders; a path in a configuration file is relative to it."""
 
+    def paths(self, part: str) -> tuple[str, ...]:
+        """Return the paths of a part of the data: texts, valid or test; empty if none is given."""
+        return self.texts if part == "texts" else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions(TextOptions):
@@ -275,6 +279,9 @@ class SplitOptions(TextOptions):
 
     test: tuple[str, ...] = ()
     """Measured once, by `recur eval`; a part of `texts` held out, if not given."""
+
+    def paths(self, part: str) -> tuple[str, ...]:
+        return {"valid": self.valid, "test": self.test}.get(part) or super().paths(part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,6 +301,14 @@ class FoldOptions(SplitOptions):
 
 
 Token = Literal["char", "word", "subword"]
+
+
+@runtime_checkable
+class TokenOptions(Protocol):
+    """Options of a task that lets the user choose the kind of token."""
+
+    @property
+    def token(self) -> Token | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -430,9 +445,16 @@ def with_input(options: OptionsT) -> OptionsT:
     if options.input == "text":
         return options
     fields = {}
-    for part in ("valid",) if getattr(options, "fold", "") else ("valid", "test"):  # a fold is the test part
+    given: Options = options
+    folds = isinstance(given, FoldOptions) and given.fold
+    for part in ("valid",) if folds else ("valid", "test"):  # a fold is the test part
         names = [n for n in options.texts if split_name(n)[0] == n and Path(n).suffix.lower() == ".npz"]
         own = tuple(f"{name}:{part}" for name in names if part in find_arrays(name).parts)
-        if own and not getattr(options, part):
+        if own and not options.paths(part):
             fields[part] = own
     return options.changed(**fields)
+
+
+def cell_of(options: TaskOptions) -> str:
+    """Return the option `cell`; empty for a task whose network has no choice of cell."""
+    return options.cell if isinstance(options, NetworkOptions) else ""

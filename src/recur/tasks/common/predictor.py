@@ -22,6 +22,7 @@ from recur.errors import OptionError, RecurError, TextError, shown
 from recur.nn import Recurrent
 from recur.runs import Precision, Run, check_precision, computing_in, pick_device
 from recur.tasks.common.metrics import best_of, show, words
+from recur.tasks.common.options import SplitOptions, TextOptions
 from recur.tasks.common.runs import task_of_run, with_own_texts
 from recur.utils.types import JsonObject
 
@@ -376,13 +377,14 @@ class Predictor(ABC, Generic[ModelT]):
                 return self._evaluate_data(texts, **options)
             texts = None if texts is None else file_names(texts)
             if not texts:
-                self.find_texts("test" if getattr(self.task.options, "test", ()) else "texts")
+                options = self.task.options
+                self.find_texts("test" if isinstance(options, SplitOptions) and options.test else "texts")
             return self._evaluate(texts, **options)
 
     def _evaluate_data(self, given: Any, **options: Any) -> JsonObject:
-        kind = getattr(self.task.options, "reads", "")
-        if not kind:
+        if not isinstance(self.task.options, TextOptions):
             raise OptionError(f"the task {self.task.name} makes its own data; leave yours out")
+        kind = self.task.options.reads
         columns = {name: str(options.pop(name)) for name in NAMES.get(kind, ("text",)) if name in options}
         with tempfile.TemporaryDirectory(prefix="recur-") as folder:
             return self._evaluate([str(write_data(kind, given, Path(folder), "given", columns)[0])], **options)

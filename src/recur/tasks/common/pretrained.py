@@ -23,7 +23,7 @@ from recur.models import LanguageModel
 from recur.options import flag_of
 from recur.runs import Fingerprint, Run, Vocabs
 from recur.tasks.common.contract import Places, Task
-from recur.tasks.common.options import TaskOptions, with_input
+from recur.tasks.common.options import CarryOptions, TaskOptions, with_input
 from recur.tasks.common.registry import name_of, outside, reads_numbers, task_class, task_of
 from recur.tasks.common.runs import options_of_run
 from recur.tasks.language.data import first_input
@@ -194,13 +194,15 @@ class Beginning:
 
     @classmethod
     def of(cls, options: TaskOptions, trust: bool = False) -> Beginning:
-        paths: Sequence[str] = getattr(options, "from_", ())
+        if not isinstance(options, CarryOptions):
+            return cls()
+        paths = options.from_
         if len(paths) > 2:
             raise OptionError(f"--from takes one language model, or two of opposite directions, got {len(paths)}")
         sources = tuple(Source.open(path, trust) for path in paths)
         if len(sources) == 2:
             check_pair(*sources)
-        return cls(sources, getattr(options, "vectors", None))
+        return cls(sources, options.vectors)
 
     # Options ----------------------------------------------------------------------------------------------
 
@@ -231,14 +233,14 @@ class Beginning:
         if places.recurrent and "direction" in names:
             options = self._with_direction(options, places)
         own = {places.layers: first.options.layers} if places.recurrent else {}
-        own |= getattr(options, "carried", {})
+        own |= _carried(options)
         return options.fixed(**{n: own[n] for n in own if n in names and not options.is_set(n) and n != "epochs"})
 
     def _with_direction(self, options: OptionsT, places: Places) -> OptionsT:
         """What reads may read from the other end too, with weights of its own; what writes may not."""
         way = "both" if len(self.sources) == 2 else self.sources[0].way
         fits = {way, "both"} if way == "forward" and places.output is None else {way}
-        own = getattr(options, "carried", {}).get("direction", way)
+        own = _carried(options).get("direction", way)
         if not options.is_set("direction"):
             return options.fixed(direction=own if own in fits else way)
         given = options.direction  # type: ignore[attr-defined]
@@ -273,7 +275,7 @@ class Beginning:
 
     def _read_with_vectors(self, task: AnyTask, file: str) -> Any:
         data, name = task.read(), _places(task).vocab
-        if extra := getattr(task.options, "vectors_extra", 0):
+        if extra := task.options.vectors_extra:
             data = task.read(data.vocabs | {name: data.vocabs[name].with_unseen(first_tokens(file, extra))})
         self.rows = read_vectors(file, data.vocabs[name].tokens)
         if not any(k >= len(SPECIALS) for k in self.rows.found):
@@ -332,6 +334,11 @@ class Beginning:
 def _places(task: AnyTask) -> Places:
     assert task.places is not None, "only such a task has the options"
     return task.places
+
+
+def _carried(options: TaskOptions) -> Mapping[str, Any]:
+    """Return the defaults of a task that starts from a language model."""
+    return options.carried if isinstance(options, CarryOptions) else {}
 
 
 def _agreeing(options: OptionsT, there: dict[str, Any], origin: str) -> OptionsT:

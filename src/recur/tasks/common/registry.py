@@ -12,7 +12,7 @@ from typing import Any
 
 from recur.errors import CellError, OptionError, shown, unknown
 from recur.options import Options, flag_of, read_toml, spelled
-from recur.tasks.common.options import GPU_FACTOR, TaskOptions
+from recur.tasks.common.options import GPU_FACTOR, CarryOptions, InputOptions, TaskOptions, cell_of
 from recur.utils.trust import cell_file, check_cells
 
 BUILT_IN = ("pydoc", "stdlib", "-", "/dev/stdin")
@@ -58,7 +58,7 @@ def task_of(options: TaskOptions) -> Any:
 
 def reads_numbers(options: TaskOptions) -> bool:
     """Of a task whose sequences may be of texts or of numbers."""
-    return getattr(options, "input", None) == "numbers"
+    return isinstance(options, InputOptions) and options.input == "numbers"
 
 
 def name_of(options: TaskOptions) -> str:
@@ -72,7 +72,7 @@ def make_options(task: str, fields: Mapping[str, object], where: str = "") -> Ta
     made = read_options(task, fields, where)
     try:
         made.refuse_unused()
-        _check_cell(getattr(made, "cell", ""))
+        _check_cell(cell_of(made))
     except (OptionError, CellError) as error:
         raise type(error)(f"{where}{error}") from None
     return made
@@ -93,7 +93,7 @@ def read_options(task: str, fields: Mapping[str, object], where: str) -> TaskOpt
     except OptionError as error:
         raise OptionError(f"{where}{error}") from None
     for name in (*PATHS, *ORIGINS):
-        if "" in listed(getattr(made, name, ())):
+        if name in made.names() and "" in listed(getattr(made, name)):
             raise OptionError(f"{where}{spelled(name)}: a text's name is empty; name a file or a folder")
     return made
 
@@ -182,7 +182,7 @@ def config_text(options: TaskOptions, folder: Path) -> str:
         if name in options.names() and (given := getattr(options, name)) is not None:
             names = tuple(outside(folder, n) for n in listed(given))
             fields[name] = names[0] if isinstance(given, str) else names
-    cell = getattr(options, "cell", "")
+    cell = cell_of(options)
     if file := cell_file(cell):
         carried = os.path.realpath(file) == os.path.realpath(folder / CELL)
         fields["cell"] = (CELL if carried else outside(folder, file)) + cell[len(file) :]
@@ -236,8 +236,8 @@ def shown_default(cls: type[Options], name: str) -> str:
         }
         shown = own.get(name, shown)
         others = [f"{token}s: {shown_value(d[name])}" for token, d in cls.by_token.items() if name in d]
-        if name in getattr(cls, "carried", {}):
-            others.append(f"with --from: {shown_value(cls.carried[name])}")  # type: ignore[attr-defined]
+        if issubclass(cls, CarryOptions) and name in cls.carried:
+            others.append(f"with --from: {shown_value(cls.carried[name])}")
         shown += f" ({', '.join(others)})" if others else ""
     return shown
 

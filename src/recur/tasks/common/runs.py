@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recur.errors import RunError
 from recur.options import parse_toml
-from recur.tasks.common.options import TaskOptions
+from recur.tasks.common.options import TaskOptions, TextOptions, cell_of
 from recur.tasks.common.registry import (
     BUILT_IN,
     CELL,
@@ -42,7 +42,7 @@ def options_of_run(run: Run, code: bool = True) -> TaskOptions:
     if task != run.task:
         raise RunError(f"{run.config} says task {task!r}, and manifest.json {run.task!r}")
     options = read_options(run.task, fields, f"{run.config}: ")
-    if code and ".py" in (cell := getattr(options, "cell", "")):
+    if code and ".py" in (cell := cell_of(options)):
         from recur.cells.registry import admit
 
         file = cell_file(cell)
@@ -80,7 +80,7 @@ def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, 
     """Options whose cell, if it is in a file of the user's, is the copy in a run's folder; and what that copy holds."""
     from recur.cells.registry import admit
 
-    cell = getattr(options, "cell", "")
+    cell = cell_of(options)
     file = cell_file(cell)
     if not file:
         return options, None
@@ -99,9 +99,9 @@ def texts_of(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -
     from recur.runs.trust import allow_text
 
     found = {
-        option: [Fingerprint(outside(folder, name), *fingerprint(name)) for name in getattr(options, option)]
+        option: [Fingerprint(outside(folder, name), *fingerprint(name)) for name in names]
         for option in parts
-        if getattr(options, option, ())
+        if (names := options.paths(option) if isinstance(options, TextOptions) else ())
     }
     for text in (text for many in found.values() for text in many):
         allow_text(text)
@@ -137,7 +137,8 @@ def with_own_texts(
     is opened only with this user's consent (`recur.runs.trust`)."""
     found = {}
     for option in parts:
-        names, known = getattr(options, option, ()), run.manifest.texts.get(option, [])
+        names: tuple[str, ...] = options.paths(option) if isinstance(options, TextOptions) else ()
+        known = run.manifest.texts.get(option, [])
         if len(names) != len(known):
             raise RunError(f"{run.config} and manifest.json name other texts: {option}")
         found[option] = tuple(

@@ -71,9 +71,9 @@ class SyntheticTask(Task[OptionsT, Generated[BatchT], ModelT, BatchT]):
     unit = "sequences"
 
     @property
+    @abstractmethod
     def length(self) -> int:
-        length: int = getattr(self.options, "length")  # noqa: B009
-        return length
+        """Return the length of the generated sequences."""
 
     @property
     def run_name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from recur.i18n import said
 from recur.tasks.common.contract import Baseline, Remark, Task
@@ -148,6 +148,22 @@ def to_lose(name: str, value: float) -> float:
     return (1.0 if metric_of(name).share else 100.0 if metric_of(name).digits == 1 else 0.0) - value
 
 
+@runtime_checkable
+class OutputDropout(Protocol):
+    """Options with dropout before the output layer."""
+
+    @property
+    def dropout_output(self) -> float: ...
+
+
+@runtime_checkable
+class HiddenSize(Protocol):
+    """Options with a hidden size."""
+
+    @property
+    def hidden(self) -> int: ...
+
+
 def longer_option(task: AnyTask) -> str:
     """Twice the budget, whichever part of it ended the run."""
     o = task.options
@@ -157,15 +173,15 @@ def longer_option(task: AnyTask) -> str:
 
 def _more_dropout(task: AnyTask) -> str:
     o = task.options
-    now = getattr(o, "dropout_output", None)
-    if now is None or now >= 0.7:
+    now = o.dropout_output if isinstance(o, OutputDropout) else 1.0
+    if now >= 0.7:
         return f"--epochs {o.epochs / 2:g}" if o.epochs else ""
     return f"--dropout-output {min(now + 0.2, 0.7):g}"
 
 
 def larger_option(task: AnyTask) -> str:
-    hidden = getattr(task.options, "hidden", None)
-    return f"--hidden {2 * hidden}" if hidden else ""
+    o = task.options
+    return f"--hidden {2 * o.hidden}" if isinstance(o, HiddenSize) and o.hidden else ""
 
 
 def is_number(value: object) -> bool:

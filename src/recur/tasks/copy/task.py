@@ -44,6 +44,10 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
     unit = "symbols"
     curve = "valid_error"
 
+    @property
+    def length(self) -> int:
+        return self.options.length
+
     @classmethod
     def settle(cls, options: CopyOptions) -> CopyOptions:
         if (

@@ -58,7 +58,7 @@ def with_parts(options: GridOptions) -> GridOptions:
     for part in ("valid", "test"):
         names = [name for name in options.texts if split_name(name)[0] == name and name.endswith(".npz")]
         own = tuple(f"{name}:{part}" for name in names if part in find_arrays(name).parts)
-        if own and not getattr(options, part):
+        if own and not options.paths(part):
             fields[part] = own
     return options.changed(**fields)
 
