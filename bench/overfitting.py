@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from recur.tasks import make_options, task_of
-from recur.tasks.common.verdict import to_lose, training
+from recur.tasks.common.verdict import distance_to_best, training_remarks
 from recur.training import Event, Trainer, train, trainer
 from recur.utils.types import JsonObject
 
@@ -112,8 +112,8 @@ def judge(case: Case, seed: int) -> JsonObject:
             task = train(make_options(case.task, {**fields, "baseline": False}), Path(folder) / "run", watch).task
     finally:
         vars(trainer)["validated"] = ordinary
-    small = [to_lose(task.curve, entry[task.curve]) for entry in entries]
-    losses = [to_lose(task.curve, value) for value in elsewhere]
+    small = [distance_to_best(task.curve, entry[task.curve]) for entry in entries]
+    losses = [distance_to_best(task.curve, value) for value in elsewhere]
     then, end = losses[small.index(min(small))], sum(losses[-2:]) / 2
     unknown = [{**entry, "measured": 0} for entry in entries]
     said = {name: _said(task, each) for name, each in (("rule", entries), ("without n", unknown))}
@@ -121,7 +121,7 @@ def judge(case: Case, seed: int) -> JsonObject:
 
 
 def _said(task: Any, entries: list[JsonObject]) -> bool:
-    return any(remark.kind == "overfits" for remark in training(task, entries))
+    return any(remark.kind == "overfits" for remark in training_remarks(task, entries))
 
 
 def measure(which: str, data: Path) -> Iterator[JsonObject]:

@@ -64,7 +64,7 @@ from recur.studio.equations.python_cell import python_cell
 from recur.studio.equations.textbook import EXAMPLES
 from recur.studio.summaries import measurements
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
-from recur.tasks.common.options import Teacher
+from recur.tasks.common.options import TeacherForcing
 from recur.training.optimise import Schedule
 from recur.training.sweeps.folder import parse_record
 from recur.training.sweeps.space import search_of
@@ -150,7 +150,7 @@ def Schedule_(text: str) -> None:  # noqa: N802
 
 
 def Teacher_(text: str) -> None:  # noqa: N802
-    teacher = Teacher.parse(text)
+    teacher = TeacherForcing.parse(text)
     if not all(0 <= teacher.probability(step, 0.5) <= 1 for step in (0, 1, 10**6)):
         raise NotTheSameError(f"{teacher} is no probability")
 

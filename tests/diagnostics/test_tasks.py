@@ -31,7 +31,7 @@ from recur.diagnostics.task_probes import (
 )
 from recur.errors import OptionError, RecurError
 from recur.nn import Recurrent
-from recur.tasks.tree.task import Encoded
+from recur.tasks.tree.task import EncodedTree
 
 LONG = "some words that a network reads one by one"
 FILES = {
@@ -189,7 +189,7 @@ def test_attention_is_measured_on_pairs(models: dict[str, Any]) -> None:
 
 
 def test_depths_and_heights_of_a_tree() -> None:
-    tree = Encoded([1, 2, 3], ((), (), (0, 1), (), (2, 3)), [0] * 5)  # ((1 2) 3)
+    tree = EncodedTree([1, 2, 3], ((), (), (0, 1), (), (2, 3)), [0] * 5)  # ((1 2) 3)
     assert leaf_depths(tree) == [2, 2, 1]
     assert heights(tree) == [0, 0, 1, 0, 2]
 

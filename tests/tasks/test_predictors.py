@@ -16,7 +16,7 @@ import recur
 from recur.cli.app import run as command
 from recur.errors import OptionError, TextError
 from recur.tasks import task_names
-from recur.tasks.common.metrics import show
+from recur.tasks.common.metrics import format_metric
 from recur.tasks.common.predictor import SHOWN, Prediction, Predictions
 
 FILES = {
@@ -238,7 +238,7 @@ def test_every_run_has_a_card(
         assert data["sha256"] == hashlib.sha256(FILES[task].encode()).hexdigest()
     assert command(["card", str(path), "--out", str(tmp_path / "card.md")]) == 0
     text = (tmp_path / "card.md").read_text()
-    assert f"this one | {show(found['metric'], found['metrics'][found['metric']])}" in text
+    assert f"this one | {format_metric(found['metric'], found['metrics'][found['metric']])}" in text
     assert f'recur.load("{path}")' in text
     assert "*left to the author*" in text
     assert all(remark.split("|")[0] in text for remark in found["verdict"])
@@ -250,7 +250,9 @@ def test_a_card_says_what_it_was_measured_beside(tmp_path: Path, capsys: pytest.
     run = recur.fit(str(tmp_path / "a|b.tsv"), task="classify", out=tmp_path / "run", **fields).run
     assert command(["card", str(run.path)]) == 0
     text = capsys.readouterr().out
-    assert all(f"| {one['name']} | {show('valid_error', one['value'])}" in text for one in run.baselines() or [])
+    assert all(
+        f"| {one['name']} | {format_metric('valid_error', one['value'])}" in text for one in run.baselines() or []
+    )
     assert r"a\|b.tsv" in text, "a file's name is no Markdown"
     assert command(["card", str(tmp_path)]) == 2
     assert "is not a run" in capsys.readouterr().err

@@ -8,8 +8,8 @@ import pytest
 
 from recur.tasks import make_options, task_of
 from recur.tasks.common.contract import Baseline, Remark
-from recur.tasks.common.metrics import METRICS, best_of, better, show, words
-from recur.tasks.common.verdict import Verdict, training, verdict
+from recur.tasks.common.metrics import METRICS, best_value, format_metric, is_better, metric_label
+from recur.tasks.common.verdict import Verdict, training_remarks, verdict
 
 LANGUAGE: Any = task_of(make_options("language", {"texts": ["pydoc"], "minutes": 2.0, "dropout_output": 0.3}))
 CLASSIFY: Any = task_of(make_options("classify", {"texts": ["t.tsv"], "epochs": 4.0, "hidden": 32}))
@@ -21,20 +21,20 @@ def history(name: str, *values: float) -> list[dict[str, Any]]:
 
 
 def said(task: Any, name: str, *values: float, plain: tuple[Baseline, ...] = ()) -> Verdict:
-    best = best_of(name, list(values))
+    best = best_value(name, list(values))
     return verdict(task, {name: best}, plain, history(name, *values))
 
 
 def test_shares_are_in_per_cent_and_other_figures_are_not() -> None:
-    assert show("valid_error", 0.1234) == "12.3 %"
-    assert show("error", 0.0) == "0.0 %"
-    assert show("ece", 0.0004) == "0.04 %"
-    assert show("valid_perplexity", 1234.5) == "1,234.500"
-    assert show("bleu", 33.333) == "33.3"
-    assert words("valid_macro_f1") == "valid macro F1"
-    assert words("no_such_figure") == "no such figure"
-    assert better("f1", 0.9, 0.8)
-    assert better("valid_perplexity", 3.0, 4.0)
+    assert format_metric("valid_error", 0.1234) == "12.3 %"
+    assert format_metric("error", 0.0) == "0.0 %"
+    assert format_metric("ece", 0.0004) == "0.04 %"
+    assert format_metric("valid_perplexity", 1234.5) == "1,234.500"
+    assert format_metric("bleu", 33.333) == "33.3"
+    assert metric_label("valid_macro_f1") == "valid macro F1"
+    assert metric_label("no_such_figure") == "no such figure"
+    assert is_better("f1", 0.9, 0.8)
+    assert is_better("valid_perplexity", 3.0, 4.0)
     assert all(metric.words for metric in METRICS.values())
 
 
@@ -55,7 +55,7 @@ def test_what_still_falls_is_given_more_time() -> None:
     found = said(LANGUAGE, "valid_perplexity", 9, 8, 7, 6, 5.5, 5, 4.6, 4.3, 4.1, 4.0, plain=(GRAM,))
     assert found.remarks[-1] == "valid perplexity was still getting better when it ended"
     assert found.option == "--minutes 4"
-    rising = training(_tagger(), history("valid_f1", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
+    rising = training_remarks(_tagger(), history("valid_f1", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
     assert rising[0].option == "--epochs 8"
 
 
@@ -86,13 +86,13 @@ def test_what_is_level_and_behind_is_made_larger() -> None:
 
 def test_the_loss_tells_where_the_figure_stands_still() -> None:
     entries = [{"step": k, "valid_error": 1.0, "valid_loss": 5.0 - 0.3 * k, "train_loss": 5.0} for k in range(10)]
-    assert training(CLASSIFY, entries)[0].option == "--epochs 8"
+    assert training_remarks(CLASSIFY, entries)[0].option == "--epochs 8"
 
 
 def test_a_figure_that_wavers_while_its_loss_falls_does_not_overfit() -> None:
     values = (0.3, 0.2, 0.1, 0.11, 0.12, 0.11, 0.12, 0.11)
     entries = [{"step": k, "valid_error": v, "valid_loss": 1 / (k + 1)} for k, v in enumerate(values)]
-    assert not any("overfits" in remark.text for remark in training(CLASSIFY, entries))
+    assert not any("overfits" in remark.text for remark in training_remarks(CLASSIFY, entries))
 
 
 def test_what_cannot_be_seen_or_may_be_chance_does_not_overfit() -> None:
@@ -101,7 +101,7 @@ def test_what_cannot_be_seen_or_may_be_chance_does_not_overfit() -> None:
     def of(name: str, values: tuple[float, ...], losses: tuple[float, ...] = (), measured: int = 0) -> bool:
         entries = [{"step": k, name: v, "measured": measured} for k, v in enumerate(values)]
         entries = [{**e, "valid_loss": loss} for e, loss in zip(entries, losses, strict=True)] if losses else entries
-        return any(remark.kind == "overfits" for remark in training(CLASSIFY, entries))
+        return any(remark.kind == "overfits" for remark in training_remarks(CLASSIFY, entries))
 
     rising = (0.5, 0.40, 0.41, 0.42, 0.43, 0.44)
     assert of("valid_error", tuple(v / 10 for v in rising))
@@ -128,7 +128,7 @@ def test_what_stands_still_where_it_began_has_hardly_begun() -> None:
 
 def test_what_is_learned_by_heart_is_not_given_more_time() -> None:
     entries = [{"step": k, "valid_error": 0.5 - 0.04 * k, "valid_loss": 1.0, "train_loss": 0.1} for k in range(10)]
-    (found,) = training(CLASSIFY, entries)
+    (found,) = training_remarks(CLASSIFY, entries)
     assert "by heart" in found.text
     assert found.option == "--dropout-output 0.7"
 
@@ -139,7 +139,7 @@ def test_what_is_behind_and_was_hardly_measured_is_given_more_time() -> None:
 
 
 def test_few_measurements_say_nothing_of_a_trend() -> None:
-    assert training(LANGUAGE, history("valid_perplexity", 9, 5, 3)) == []
+    assert training_remarks(LANGUAGE, history("valid_perplexity", 9, 5, 3)) == []
 
 
 def test_what_the_task_says_comes_first() -> None:

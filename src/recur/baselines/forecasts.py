@@ -1,5 +1,7 @@
-"""Plain forecasts. Each takes values (T, C) without gaps and origins (N,), and gives the next k of every origin at
-once, (N, k, C), from what comes before the origin alone.
+"""Forecasting baselines: naive, seasonal naive, naive 2, and linear autoregressions.
+
+Each takes values (T, C) without gaps and origins (N,), and returns the next k values after every origin, (N, k, C). A
+forecast reads only the values before its origin.
 
 naive            ŷ_{o+j} = y_o
 seasonal naive   ŷ_{o+j} = the value one season before, or two where that lies ahead
@@ -20,7 +22,7 @@ from recur.data.series.scores import deviations, mase_scales
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
 
-Plain = Callable[[Floats, Ids, int], Floats]
+ForecastBaseline = Callable[[Floats, Ids, int], Floats]
 """values (T, C), origins (N,), k → (N, k, C)"""
 
 
@@ -106,7 +108,7 @@ MOST_VALUES = 50_000
 """Values to choose on: of a long horizon fewer origins do."""
 
 
-class Form(NamedTuple):
+class AutoregressionForm(NamedTuple):
     """One way to fit a linear autoregression."""
 
     lags: int
@@ -117,7 +119,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class Autoregression:
-    form: Form
+    form: AutoregressionForm
     weights: Floats
     """(C, 1 + lags, k): of 1, and of the last values, the oldest first."""
 
@@ -133,7 +135,7 @@ class Autoregression:
         return found.transpose(1, 2, 0)
 
 
-def fit_autoregression(train: Floats, k: int, form: Form) -> Autoregression:
+def fit_autoregression(train: Floats, k: int, form: AutoregressionForm) -> Autoregression:
     """Of each series (T, C), without gaps, on its own."""
     least = 2 * form.lags + 2 + (k - 1 if form.direct else 0)
     if len(train) < least:
@@ -144,7 +146,7 @@ def fit_autoregression(train: Floats, k: int, form: Form) -> Autoregression:
     return Autoregression(form, np.stack(weights))
 
 
-def fit_in_form(values: Floats, steps: int, form: Form) -> Autoregression | None:
+def fit_in_form(values: Floats, steps: int, form: AutoregressionForm) -> Autoregression | None:
     """Fit an autoregression to values (n, C) with the lags of the form, or as many as the values allow.
 
     Return None if there are too few values for one lag.
@@ -168,10 +170,12 @@ def fit_autoregressions(
     return found
 
 
-def choose_form(series: Sequence[Floats], k: int, seasons: Sequence[int], fitted: Sequence[int] | None = None) -> Form:
+def choose_form(
+    series: Sequence[Floats], k: int, seasons: Sequence[int], fitted: Sequence[int] | None = None
+) -> AutoregressionForm:
     """By the mean squared error in deviations, of all series together; of a series that is too short for so many lags,
     that of the most it is long enough for."""
-    errors: dict[Form, list[float]] = {}
+    errors: dict[AutoregressionForm, list[float]] = {}
     choices = lag_choices(seasons)
     for values, n in zip(series, fitted or [_all_but_last(len(values), k) for values in series], strict=True):
         at = origins(n, len(values), k)
@@ -198,14 +202,14 @@ def lag_choices(seasons: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted({1, 2, 4, 8, *(found or {16, 32})}))
 
 
-def _candidates(train: Floats, k: int, choices: Sequence[int]) -> Iterator[tuple[Form, Autoregression]]:
+def _candidates(train: Floats, k: int, choices: Sequence[int]) -> Iterator[tuple[AutoregressionForm, Autoregression]]:
     """All forms of so many lags, which rise; those of fewer are parts of the same sums of products."""
     for relative in (False, True) if choices else ():
         sums = [_moments(y, choices[-1], k, relative) for y in train.T]
         for lags, ridge in itertools.product(choices, RIDGES):
             solved = [_solve(part.of(lags), ridge) for part in sums]
             for direct in (False, True):
-                form = Form(lags, direct, relative, ridge)
+                form = AutoregressionForm(lags, direct, relative, ridge)
                 weights = [_matrix(fitted, y, form, k) for fitted, y in zip(solved, train.T, strict=True)]
                 yield form, Autoregression(form, np.stack(weights))
 
@@ -262,7 +266,7 @@ def _solve(sums: _Moments, ridge: float) -> Floats:
     return np.concatenate([(sums.targets[0] / n - mean[1:] @ weights)[None], weights])
 
 
-def _matrix(fitted: Floats, series: Floats, form: Form, k: int) -> Floats:
+def _matrix(fitted: Floats, series: Floats, form: AutoregressionForm, k: int) -> Floats:
     """(1 + lags, k): what was fitted to a series less its mean, for the series itself."""
     fitted = (fitted if form.direct else fitted[:, :1]).copy()
     if form.relative:  # to values less the last one: that is put back

@@ -42,7 +42,7 @@ class LabelledSignal(Protocol):
         """Return the number of steps T."""
 
 
-class Guesses(NamedTuple):
+class BaselineLabels(NamedTuple):
     """What a plain model says of the examples that it is measured on."""
 
     name: str
@@ -50,35 +50,35 @@ class Guesses(NamedTuple):
     """Of each; one, or one for each step, or as many as it takes."""
 
 
-def plain_classes(
+def class_baselines(
     train: Sequence[LabelledSignal],
     valid: Sequence[LabelledSignal],
     measured: Sequence[LabelledSignal],
     classes: Sequence[str],
-) -> Iterator[Guesses]:
+) -> Iterator[BaselineLabels]:
     """Classes of `measured`, by what was fitted to `train` and chosen by `valid`."""
     always = Counter(example.labels[0] for example in train).most_common(1)[0][0]
-    yield Guesses(f"always {classes[always]}", [[always]] * len(measured))
+    yield BaselineLabels(f"always {classes[always]}", [[always]] * len(measured))
     parts = [train, valid, measured]
     summaries = [np.stack([_summary(e.values) for e in part]) for part in parts]
     labels = [np.array([e.labels[0] for e in part]) for part in parts]
     found = _softmax(summaries, labels[0], labels[1], len(classes))
-    yield Guesses("softmax of mean, deviation, ends and length", [[int(k)] for k in found])
+    yield BaselineLabels("softmax of mean, deviation, ends and length", [[int(k)] for k in found])
     if len({e.values.shape for part in parts for e in part}) == 1 and train[0].values.size <= MOST_FEATURES:
         steps = [np.stack([e.values.ravel() for e in part]) for part in parts]
         found = _softmax(steps, labels[0], labels[1], len(classes))
-        yield Guesses("softmax of all steps", [[int(k)] for k in found])
+        yield BaselineLabels("softmax of all steps", [[int(k)] for k in found])
 
 
-def plain_steps(
+def step_baselines(
     train: Sequence[LabelledSignal],
     valid: Sequence[LabelledSignal],
     measured: Sequence[LabelledSignal],
     classes: Sequence[str],
-) -> Iterator[Guesses]:
+) -> Iterator[BaselineLabels]:
     """A label for each step."""
     always = Counter(k for example in train for k in example.labels).most_common(1)[0][0]
-    yield Guesses(f"always {classes[always]}", [[always] * e.size for e in measured])
+    yield BaselineLabels(f"always {classes[always]}", [[always] * e.size for e in measured])
     width = train[0].values.shape[1]
     around = min(AROUND, (MOST_FEATURES // width - 1) // 2)
     if around < 0:
@@ -89,18 +89,18 @@ def plain_steps(
     found = _softmax(vectors, learned, chosen, len(classes)).tolist()
     ends = np.cumsum([e.size for e in measured]).tolist()
     name = f"softmax of {2 * around + 1} steps" if around else "softmax of the step"
-    yield Guesses(name, [found[a:b] for a, b in zip([0, *ends], ends, strict=False)])
+    yield BaselineLabels(name, [found[a:b] for a, b in zip([0, *ends], ends, strict=False)])
 
 
-def plain_sequences(train: Sequence[LabelledSignal], measured: Sequence[LabelledSignal]) -> Iterator[Guesses]:
+def sequence_baselines(train: Sequence[LabelledSignal], measured: Sequence[LabelledSignal]) -> Iterator[BaselineLabels]:
     """Label sequences."""
     usual = list(Counter(tuple(e.labels) for e in train).most_common(1)[0][0])
-    yield Guesses("the most frequent sequence", [usual] * len(measured))
+    yield BaselineLabels("the most frequent sequence", [usual] * len(measured))
     always = Counter(k for e in train for k in e.labels).most_common(1)
     if always:
         pace = sum(len(e.labels) for e in train) / sum(e.size for e in train)
         guesses = [[always[0][0]] * round(pace * e.size) for e in measured]
-        yield Guesses("the most frequent label, by length", guesses)
+        yield BaselineLabels("the most frequent label, by length", guesses)
 
 
 def _summary(values: np.ndarray) -> np.ndarray:

@@ -29,17 +29,19 @@ SEEN = 2
 PASSES, BATCH, RATE = 4, 16, 0.1
 ROWS = 128
 
-Encoded = tuple[np.ndarray, list[int]]
+EncodedFeatures = tuple[np.ndarray, list[int]]
 """Of a sentence: the numbers of features (words, FEATURES), and of tags."""
 
 
-def plain_tags(train: Sequence[Sentence], sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[list[str]]]]:
+def tagging_baselines(
+    train: Sequence[Sentence], sentences: Sequence[Sentence]
+) -> Iterator[tuple[str, list[list[str]]]]:
     """The names of plain models, fitted on `train`, and what each says of other sentences."""
-    yield "each word's most frequent tag", usual_tags(train, sentences)
-    yield "CRF on words", PlainCRF(train).tag(sentences)
+    yield "each word's most frequent tag", most_frequent_tags(train, sentences)
+    yield "CRF on words", FeatureCRF(train).tag(sentences)
 
 
-def usual_tags(train: Iterable[Sentence], sentences: Iterable[Sentence]) -> list[list[str]]:
+def most_frequent_tags(train: Iterable[Sentence], sentences: Iterable[Sentence]) -> list[list[str]]:
     """Each word's most frequent tag; of a word never seen, the most frequent of all."""
     seen: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
@@ -52,7 +54,7 @@ def usual_tags(train: Iterable[Sentence], sentences: Iterable[Sentence]) -> list
     return [[usual.get(word, commonest) for word in sentence.words] for sentence in sentences]
 
 
-def features(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def word_features(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Of each word, FEATURES of them."""
     lower = ["", "", *map(str.lower, words), "", ""]
     looks = ["", *(CASINGS[casing_of(word)] for word in words), ""]
@@ -65,12 +67,12 @@ def features(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         )
 
 
-class PlainCRF:
+class FeatureCRF:
     """A linear-chain CRF on the features of words."""
 
     def __init__(self, sentences: Sequence[Sentence], passes: int = PASSES) -> None:
         """Fitted on these; the same sentences give the same weights."""
-        counts = Counter(name for s in sentences for row in features(s.words) for name in row)
+        counts = Counter(name for s in sentences for row in word_features(s.words) for name in row)
         self.numbers = {name: k for k, name in enumerate((n for n, c in counts.items() if c >= SEEN), start=1)}
         self.tags = sorted({tag for s in sentences for tag in s.tags})
         with torch.random.fork_rng(devices=[]):  # its own weights are drawn, and then none of them are kept
@@ -80,15 +82,15 @@ class PlainCRF:
         self.weights = torch.zeros(len(self.numbers) + 1, len(self.tags))
         self._fit(self._encode(sentences), passes)
 
-    def _encode(self, sentences: Iterable[Sentence]) -> list[Encoded]:
+    def _encode(self, sentences: Iterable[Sentence]) -> list[EncodedFeatures]:
         get, tags = self.numbers.get, {tag: k for k, tag in enumerate(self.tags)}
         found = []
         for s in sentences:
-            rows = np.array([[get(name, 0) for name in row] for row in features(s.words)], np.int64)
+            rows = np.array([[get(name, 0) for name in row] for row in word_features(s.words)], np.int64)
             found.append((rows, [tags.get(tag, 0) for tag in s.tags] or [0] * len(s.words)))
         return found
 
-    def _fit(self, sentences: list[Encoded], passes: int) -> None:
+    def _fit(self, sentences: list[EncodedFeatures], passes: int) -> None:
         drawn = Shuffled(sentences, BATCH, 0, list, lambda sentence: len(sentence[1]))
         squares = torch.zeros_like(self.weights)
         moves = [(weight, torch.zeros_like(weight)) for weight in self.crf.parameters()]
@@ -122,7 +124,7 @@ class PlainCRF:
         return found
 
 
-def _rows(batch: Sequence[Encoded]) -> tuple[Tensor, Tensor]:
+def _rows(batch: Sequence[EncodedFeatures]) -> tuple[Tensor, Tensor]:
     """The numbers of features (B, T, FEATURES), and lengths (B,)."""
     lengths = torch.tensor([len(tags) for _, tags in batch])
     rows = np.zeros((len(batch), int(lengths.max()), FEATURES), np.int64)

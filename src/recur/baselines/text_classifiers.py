@@ -1,4 +1,4 @@
-"""Plain models of n-grams: what the field has for texts before any network, and hard to beat on a few thousand of them.
+"""Baselines for text classification: naive Bayes, TF-IDF logistic regression, and one n-gram model per class.
 
     naive Bayes            log P(k | text) = log P(k) + Σ_g log P(g | k) + const,   P(g | k) ∝ texts of k with g + α
                            over the n-grams g of the text, each once
@@ -28,12 +28,12 @@ from torch.nn.functional import embedding_bag, nll_loss, one_hot
 from recur.baselines import ngram
 from recur.baselines.linear_models import LEAST, fit_softmax, most_frequent
 from recur.baselines.ngram import NGram
-from recur.baselines.text_ngrams import spaced, spaced_vocab
+from recur.baselines.text_ngrams import join_tokens, joined_vocab
 from recur.data.text import EOS, SPECIALS, Tokenizer, Vocab
 from recur.data.text.tokenizers import Characters, Words
 from recur.models.calibration import cross_mixed
 
-SMOOTHED = (0.03, 0.1, 0.3, 1.0)
+ALPHAS = (0.03, 0.1, 0.3, 1.0)
 """α: what every n-gram is counted beside its texts."""
 
 STRENGTHS = (0.5, 1.5, 5.0, 15.0, 50.0, 150.0)
@@ -49,11 +49,11 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 T = TypeVar("T")
 
-Labelled = Sequence[tuple[str, int]]
+LabelledTexts = Sequence[tuple[str, int]]
 """Texts, each with its class."""
 
 
-def grams(text: str, unit: str) -> list[str]:
+def ngrams_of(text: str, unit: str) -> list[str]:
     """The n-grams of a text, each as often as it occurs."""
     if unit == "word":
         words = _WORD.findall(text.lower())
@@ -62,16 +62,16 @@ def grams(text: str, unit: str) -> list[str]:
     return [line[k : k + n] for n in range(1, 6) for k in range(len(line) - n + 1)]
 
 
-def gram_vocab(texts: Sequence[str], unit: str) -> Vocab:
+def count_ngrams(texts: Sequence[str], unit: str) -> Vocab:
     """The n-grams of texts behind the special tokens, each with the number of texts that it occurs in."""
-    texts = sample(texts, unit)
-    counts = Counter(gram for text in texts for gram in set(grams(text, unit)) if gram not in SPECIALS)
+    texts = sample_texts(texts, unit)
+    counts = Counter(gram for text in texts for gram in set(ngrams_of(text, unit)) if gram not in SPECIALS)
     tokenizer = Words(punctuation=True, lower=True) if unit == "word" else Characters()
     kept = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:FEATURES]
     return Vocab((*SPECIALS, *(gram for gram, _ in kept)), (0, 0, 0, 0, *(n for _, n in kept)), tokenizer)
 
 
-class Rows(NamedTuple):
+class SparseRows(NamedTuple):
     """Sparse rows: row r has `values` in the columns `ids` from starts[r] on, to where the next one starts."""
 
     ids: Tensor
@@ -82,20 +82,20 @@ class Rows(NamedTuple):
         """(rows, columns) × (columns, classes)."""
         return embedding_bag(self.ids, weight, self.starts, mode="sum", per_sample_weights=self.values.to(weight))
 
-    def present(self) -> Rows:
+    def present(self) -> SparseRows:
         """1 where there is anything."""
         return self._replace(values=torch.ones_like(self.values))
 
-    def transposed(self, columns: int) -> Rows:
+    def transposed(self, columns: int) -> SparseRows:
         """… as rows of the other dimension."""
         counts = self.starts.diff(append=torch.tensor([len(self.ids)]))
         order = self.ids.argsort(stable=True)
         starts = torch.bincount(self.ids, minlength=columns).cumsum(0).roll(1)
         starts[0] = 0
-        return Rows(torch.arange(len(counts)).repeat_interleave(counts)[order], self.values[order], starts)
+        return SparseRows(torch.arange(len(counts)).repeat_interleave(counts)[order], self.values[order], starts)
 
 
-class LinearText(nn.Module):
+class LinearTextClassifier(nn.Module):
     """Both models as tensors, none of which a network's training changes."""
 
     idf: Tensor
@@ -117,34 +117,36 @@ class LinearText(nn.Module):
     def fitted(self) -> bool:
         return bool(self.idf.any())
 
-    def rows(self, texts: Iterable[str]) -> Rows:
+    def rows(self, texts: Iterable[str]) -> SparseRows:
         """TF-IDF of texts, on the CPU."""
         columns = self.vocab.ids
         ids, values, starts = [], [], [0]
         idf = self.idf.cpu().numpy()
         for text in texts:
-            counts = Counter(k for gram in grams(text, self.unit) if (k := columns.get(gram)) is not None)
+            counts = Counter(k for gram in ngrams_of(text, self.unit) if (k := columns.get(gram)) is not None)
             at = np.fromiter(counts.keys(), np.int64, len(counts)) - len(SPECIALS)
             x = np.fromiter(counts.values(), idf.dtype, len(counts)) * idf[at]
             ids.append(at)
             values.append(x / max(float(np.linalg.norm(x)), 1e-12))
             starts.append(starts[-1] + len(at))
         joined = [torch.from_numpy(np.concatenate(parts)) if parts else torch.empty(0) for parts in (ids, values)]
-        return Rows(joined[0].long(), joined[1], torch.tensor(starts[:-1]))
+        return SparseRows(joined[0].long(), joined[1], torch.tensor(starts[:-1]))
 
     def forward(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Log-probabilities (texts, classes): naive Bayes', and the regression's."""
-        rows = Rows(*(part.to(self.weight.device) for part in self.rows(texts)))
+        rows = SparseRows(*(part.to(self.weight.device) for part in self.rows(texts)))
         return self.by_bayes(rows), self.by_regression(rows)
 
-    def by_bayes(self, rows: Rows) -> Tensor:
+    def by_bayes(self, rows: SparseRows) -> Tensor:
         return (rows.present().times(self.bayes) + self.prior).log_softmax(-1)
 
-    def by_regression(self, rows: Rows) -> Tensor:
+    def by_regression(self, rows: SparseRows) -> Tensor:
         return (rows.times(self.weight) + self.bias).log_softmax(-1)
 
 
-def fit_bayes(model: LinearText, rows: Rows, y: Tensor, alpha: float, weights: Tensor | None = None) -> None:
+def fit_naive_bayes(
+    model: LinearTextClassifier, rows: SparseRows, y: Tensor, alpha: float, weights: Tensor | None = None
+) -> None:
     """Counted, and nothing else; with the `weights` of classes that make all alike, the prior is one."""
     each = one_hot(y, len(model.prior)).to(model.bayes)
     counts = rows.present().transposed(len(model.bayes)).times(each) + alpha
@@ -153,8 +155,13 @@ def fit_bayes(model: LinearText, rows: Rows, y: Tensor, alpha: float, weights: T
     model.prior.copy_((share / share.sum()).log().clamp_min(-70))
 
 
-def fit_linear(
-    model: LinearText, rows: Rows, y: Tensor, strength: float, weights: Tensor | None = None, tolerance: float = 3e-5
+def fit_logistic_regression(
+    model: LinearTextClassifier,
+    rows: SparseRows,
+    y: Tensor,
+    strength: float,
+    weights: Tensor | None = None,
+    tolerance: float = 3e-5,
 ) -> None:
     """Fit the logistic regression, starting from the weights of the model; `weights` are factors of the classes."""
     weight, bias = fit_softmax(
@@ -171,18 +178,20 @@ def fit_linear(
     model.bias.copy_(bias)
 
 
-class Fitted(NamedTuple):
-    model: LinearText
+class FittedClassifier(NamedTuple):
+    model: LinearTextClassifier
     bayes: str = "naive Bayes"
     """Its name, with the α that was taken."""
     regression: str = "TF-IDF logistic regression"
     """… with C."""
 
 
-def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, weights: Tensor | None = None) -> Fitted:
+def fit_best_linear(
+    train: LabelledTexts, valid: LabelledTexts, vocab: Vocab, classes: int, weights: Tensor | None = None
+) -> FittedClassifier:
     """C rises until the loss of the validation texts does, for their accuracy would move by chance; of α the best."""
-    model = LinearText(vocab, classes)
-    learned = sample(train, model.unit)
+    model = LinearTextClassifier(vocab, classes)
+    learned = sample_texts(train, model.unit)
     seen = np.array(vocab.counts[len(SPECIALS) :], np.float64)
     model.idf.copy_(torch.from_numpy(np.log((1 + len(learned)) / (1 + seen)) + 1))
     rows, y = model.rows(text for text, _ in learned), torch.tensor([k for _, k in learned])
@@ -190,7 +199,7 @@ def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, we
     held, targets = model.rows(text for text, _ in known), torch.tensor([k for _, k in known])
     best, kept = math.inf, (model.weight, model.bias, 0.0)
     for strength in STRENGTHS:
-        fit_linear(model, rows, y, strength, weights)
+        fit_logistic_regression(model, rows, y, strength, weights)
         loss = float(nll_loss(model.by_regression(held), targets, weights)) if known else 0.0
         if loss >= best:
             break
@@ -200,20 +209,22 @@ def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, we
 
     def beside_regression(alpha: float) -> float:
         """The loss of the two as one: naive Bayes alone is too sure of itself to be judged."""
-        fit_bayes(model, rows, y, alpha, weights)
+        fit_naive_bayes(model, rows, y, alpha, weights)
         mixed = cross_mixed([model.by_bayes(held), model.by_regression(held)], targets, start=(0.0, 1.0))
         return float(nll_loss(mixed, targets, weights))
 
-    alpha = min(SMOOTHED, key=beside_regression) if known else SMOOTHED[1]
-    fit_bayes(model, rows, y, alpha, weights)
+    alpha = min(ALPHAS, key=beside_regression) if known else ALPHAS[1]
+    fit_naive_bayes(model, rows, y, alpha, weights)
     part = f" of {len(learned):,} texts" if len(learned) < len(train) else ""
-    return Fitted(model, f"naive Bayes{part}, α = {alpha:g}", f"TF-IDF logistic regression{part}, C = {kept[2]:g}")
+    return FittedClassifier(
+        model, f"naive Bayes{part}, α = {alpha:g}", f"TF-IDF logistic regression{part}, C = {kept[2]:g}"
+    )
 
 
-def sample(texts: Sequence[T], unit: str) -> Sequence[T]:
+def sample_texts(texts: Sequence[T], unit: str) -> Sequence[T]:
     """Of texts, or of texts with their classes, that hold more n-grams than are counted, some at random."""
     some = [one if isinstance(one, str) else one[0] for one in texts[:: max(len(texts) // 1000, 1)]]  # type: ignore[index]
-    most = int(COUNTED * len(some) / max(sum(len(grams(text, unit)) for text in some), 1))
+    most = int(COUNTED * len(some) / max(sum(len(ngrams_of(text, unit)) for text in some), 1))
     if len(texts) <= most:
         return texts
     return [texts[k] for k in sorted(np.random.default_rng(0).permutation(len(texts))[:most])]
@@ -227,10 +238,10 @@ Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 class ClassNGrams:
-    def __init__(self, train: Labelled, tokenizer: Tokenizer, order: int) -> None:
+    def __init__(self, train: LabelledTexts, tokenizer: Tokenizer, order: int) -> None:
         self.order, self.tokenizer = order, tokenizer
-        lines = [(spaced(tokenizer, text), k) for text, k in train]
-        vocab = spaced_vocab(line for line, _ in lines)
+        lines = [(join_tokens(tokenizer, text), k) for text, k in train]
+        vocab = joined_vocab(line for line, _ in lines)
         self.models: dict[int, NGram] = {}
         self.prior: dict[int, float] = {}
         for k in sorted({k for _, k in lines}):
@@ -243,7 +254,7 @@ class ClassNGrams:
     ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         """log P(k | text), (texts, classes): what the joint probabilities are when they sum to one."""
         vocab = next(iter(self.models.values())).vocab
-        ids = vocab.encode("".join(f"{spaced(self.tokenizer, text)}\n" for text in texts))
+        ids = vocab.encode("".join(f"{join_tokens(self.tokenizer, text)}\n" for text in texts))
         starts = np.concatenate([[0], np.flatnonzero(ids == EOS)[:-1] + 1])
         scores = np.full((len(texts), classes), -np.inf)
         for k, model in self.models.items():
@@ -255,7 +266,7 @@ class ClassNGrams:
         return [int(k) for k in self.log_probabilities(texts, max(self.models) + 1).argmax(1)]
 
 
-def best_ngrams(train: Labelled, valid: Labelled, tokenizer: Tokenizer) -> ClassNGrams:
+def fit_best_ngrams(train: LabelledTexts, valid: LabelledTexts, tokenizer: Tokenizer) -> ClassNGrams:
     """The order rises until that tells no more validation texts."""
     best: tuple[int, ClassNGrams] | None = None
     for order in ORDERS:
@@ -269,29 +280,29 @@ def best_ngrams(train: Labelled, valid: Labelled, tokenizer: Tokenizer) -> Class
     return best[1]
 
 
-class Plain(NamedTuple):
+class TextBaseline(NamedTuple):
     name: str
     log_probabilities: Callable[[Sequence[str]], Tensor]
 
 
-def plain_models(
-    train: Labelled, valid: Labelled, tokenizer: Tokenizer, classes: Sequence[str], linear: Fitted
-) -> Iterator[Plain]:
+def text_baselines(
+    train: LabelledTexts, valid: LabelledTexts, tokenizer: Tokenizer, classes: Sequence[str], linear: FittedClassifier
+) -> Iterator[TextBaseline]:
     """The most frequent class, n-grams by class, naive Bayes and TF-IDF logistic regression; the plainest first."""
     labels = [k for _, k in train]
     shares = torch.bincount(torch.tensor(labels), minlength=len(classes)) / len(labels)
     prior = shares.log().clamp_min(LEAST)
-    yield Plain(f"always {classes[most_frequent(labels)]}", lambda texts: prior.expand(len(texts), -1))
-    counted = best_ngrams(train, valid, tokenizer)
-    yield Plain(
+    yield TextBaseline(f"always {classes[most_frequent(labels)]}", lambda texts: prior.expand(len(texts), -1))
+    counted = fit_best_ngrams(train, valid, tokenizer)
+    yield TextBaseline(
         f"{counted.order}-grams by class",
         lambda texts: torch.from_numpy(counted.log_probabilities(texts, len(classes))).float(),
     )
-    yield from linear_of(linear)
+    yield from linear_baselines(linear)
 
 
-def linear_of(linear: Fitted) -> tuple[Plain, Plain]:
+def linear_baselines(linear: FittedClassifier) -> tuple[TextBaseline, TextBaseline]:
     return (
-        Plain(linear.bayes, lambda texts: linear.model(texts)[0].cpu()),
-        Plain(linear.regression, lambda texts: linear.model(texts)[1].cpu()),
+        TextBaseline(linear.bayes, lambda texts: linear.model(texts)[0].cpu()),
+        TextBaseline(linear.regression, lambda texts: linear.model(texts)[1].cpu()),
     )

@@ -19,7 +19,9 @@ TOO_LONG = 20_000_000
 """Texts of more tokens are counted up to order 5 only."""
 
 
-def best_ngram(vocab: Vocab, train: Corpus | str, valid: Corpus | str, backward: bool = False) -> tuple[NGram, float]:
+def fit_best_ngram(
+    vocab: Vocab, train: Corpus | str, valid: Corpus | str, backward: bool = False
+) -> tuple[NGram, float]:
     """The model and its perplexity: the order rises until that brings nothing. `backward` reads from the end."""
     orders: tuple[int, ...] = (3, 4, 5, 6) if vocab.tokenizer.lines else (4, 6, 8, 10, 12, 14)
     if sum(vocab.counts) > TOO_LONG:
@@ -35,7 +37,7 @@ def best_ngram(vocab: Vocab, train: Corpus | str, valid: Corpus | str, backward:
     return best
 
 
-def ngram_row(name: str, model: NGram, text: Corpus) -> JsonObject:
+def evaluate_ngram(name: str, model: NGram, text: Corpus) -> JsonObject:
     """An n-gram measured on a text, as a row beside a network's."""
     begun = time.perf_counter()
     found = model.evaluate(text)
@@ -43,12 +45,12 @@ def ngram_row(name: str, model: NGram, text: Corpus) -> JsonObject:
     return {"model": name, **found._asdict(), "tokens_per_second": rate}
 
 
-def spaced(tokenizer: Tokenizer, text: str) -> str:
+def join_tokens(tokenizer: Tokenizer, text: str) -> str:
     """A text's tokens between spaces: a line for an n-gram, which is a sequence of its own with its end."""
     return " ".join("_" if token.isspace() else token for token in tokenizer.split(text))
 
 
-def spaced_vocab(lines: Iterable[str]) -> Vocab:
+def joined_vocab(lines: Iterable[str]) -> Vocab:
     """Of such lines, ends included: what a name ends in tells most."""
     lines = list(lines)
     counts = Counter(token for line in lines for token in line.split())
@@ -58,20 +60,20 @@ def spaced_vocab(lines: Iterable[str]) -> Vocab:
 
 SHARES = (0.3, 0.5, 0.7, 0.9)
 
-Measure = Callable[[Sequence[Pair]], float]
+PairPerplexity = Callable[[Sequence[Pair]], float]
 """From lines with labels to their perplexity, ends included."""
 
 
-def plain_models(
+def label_ngram_baselines(
     train: Sequence[Pair], valid: Sequence[Pair], tokenizer: Tokenizer, backward: bool
-) -> dict[str, Measure]:
+) -> dict[str, PairPerplexity]:
     """By name, each with how it is measured."""
 
     def text(pairs: Sequence[Pair]) -> str:
-        return "".join(f"{spaced(tokenizer, pair.target)}\n" for pair in pairs)
+        return "".join(f"{join_tokens(tokenizer, pair.target)}\n" for pair in pairs)
 
-    vocab = spaced_vocab(spaced(tokenizer, pair.target) for pair in train)
-    every, _ = best_ngram(vocab, text(train), text(valid), backward)
+    vocab = joined_vocab(join_tokens(tokenizer, pair.target) for pair in train)
+    every, _ = fit_best_ngram(vocab, text(train), text(valid), backward)
     of_label: dict[str, NGram] = {
         label: ngram.fit(text([pair for pair in train if pair.source == label]), vocab, every.order, backward=backward)
         for label in sorted({pair.source for pair in train})

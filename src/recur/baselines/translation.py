@@ -30,16 +30,20 @@ LINKS = 2_000_000
 """Links between symbols that are counted, about, at most; of more pairs than have so many, evenly spread ones are
 taken."""
 
-Plain = Callable[[str], str]
+Translator = Callable[[str], str]
 """A target's text from a source's."""
 
 
-def plain_models(train: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> dict[str, Plain]:
+def translation_baselines(train: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> dict[str, Translator]:
     """By their names, each learned from training pairs."""
-    return {"copy": lambda text: text, "look-up": look_up(train), "dictionary": dictionary(train, source, target)}
+    return {
+        "copy": lambda text: text,
+        "look-up": lookup_translator(train),
+        "dictionary": dictionary_translator(train, source, target),
+    }
 
 
-def look_up(train: Sequence[Pair]) -> Plain:
+def lookup_translator(train: Sequence[Pair]) -> Translator:
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for pair in train:
         counts[pair.source][pair.target] += 1
@@ -47,7 +51,7 @@ def look_up(train: Sequence[Pair]) -> Plain:
     return lambda text: known.get(text, text)
 
 
-def dictionary(train: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> Plain:
+def dictionary_translator(train: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> Translator:
     """Of symbols; of words, where a side is made of sentences. A symbol never seen is written as it is."""
     cut, joined = (Words(punctuation=True) if side.kind in SENTENCES else side for side in (source, target))
 
@@ -56,11 +60,11 @@ def dictionary(train: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> P
 
     some = sides(train[:: max(1, len(train) // 200)])
     links = sum((len(a) + 1) * len(b) for a, b in some) / len(some) * len(train)
-    best = translations(sides(train[:: max(1, math.ceil(links / LINKS))]))
+    best = fit_ibm_model1(sides(train[:: max(1, math.ceil(links / LINKS))]))
     return lambda text: joined.join(best.get(token, token) for token in cut.split(text))
 
 
-def translations(pairs: Sequence[tuple[list[str], list[str]]]) -> dict[str, str]:
+def fit_ibm_model1(pairs: Sequence[tuple[list[str], list[str]]]) -> dict[str, str]:
     """For each symbol of the sources the likeliest of the targets, by model 1; of equal ones, the first seen."""
     left: dict[str, int] = {"": 0}  # the symbol that stands for nothing
     right: dict[str, int] = {}

@@ -96,11 +96,13 @@ def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path |
 
 
 def _fold_line(row: JsonObject) -> str:
-    from recur.tasks.common.metrics import show, words
+    from recur.tasks.common.metrics import format_metric, metric_label
 
     metric = str(row["metric"])
-    best = [f"{one['model']} {show(metric, one[metric])}" for one in row.get("beside") or () if metric in one][-1:]
-    figures = ", ".join([f"{words(metric)} {show(metric, row[metric])}", *best])
+    best = [f"{one['model']} {format_metric(metric, one[metric])}" for one in row.get("beside") or () if metric in one][
+        -1:
+    ]
+    figures = ", ".join([f"{metric_label(metric)} {format_metric(metric, row[metric])}", *best])
     return f"fold {row['fold']}: {figures}"
 
 

@@ -15,7 +15,7 @@ from recur.errors import OptionError, RecurError
 from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel
 from recur.tasks.common.batching import split
-from recur.tasks.common.classification import classes_of, confusion
+from recur.tasks.common.classification import class_names, confusion
 from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject
 
@@ -70,7 +70,7 @@ def samples(model: LoadedModel, _: JsonObject) -> JsonObject:
         "kind": kind,
         "examples": [example._asdict() for example in examples[:EXAMPLES]],
         "own": own,
-        "labels": [] if labels is None else list(classes_of(labels)),
+        "labels": [] if labels is None else list(class_names(labels)),
         "confusion": type(predictor) in JUDGES,
     }
 
@@ -136,7 +136,7 @@ def _images(predictor: Predictor[Any]) -> list[Example]:
 
 
 def _labels(predictor: Predictor[Any]) -> list[Example]:
-    return [Example(label) for label in classes_of(predictor.run.vocabs["labels"])]
+    return [Example(label) for label in class_names(predictor.run.vocabs["labels"])]
 
 
 def _lines(predictor: Predictor[Any]) -> list[Example]:
@@ -164,7 +164,7 @@ READERS: dict[str, Callable[[Predictor[Any]], list[Example]]] = {
 
 def _names(predictor: Predictor[Any]) -> Sequence[str]:
     """Of classes; those that training did not have come behind it."""
-    return [*classes_of(predictor.run.vocabs["labels"]), *["?"] * MOST]
+    return [*class_names(predictor.run.vocabs["labels"]), *["?"] * MOST]
 
 
 def _made_up(predictor: Predictor[Any]) -> Example:
@@ -174,7 +174,7 @@ def _made_up(predictor: Predictor[Any]) -> Example:
         return Example("")
     words = [token for token in vocab.tokens if token not in SPECIALS and token.strip()][:6]
     if kind_of(predictor) == "tree":
-        label = classes_of(vocabs["labels"])[0]
+        label = class_names(vocabs["labels"])[0]
         return Example(f"({label} ({label} {words[0]}) ({label} {words[-1]}))")
     return Example(vocab.tokenizer.join(words))
 

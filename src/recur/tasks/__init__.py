@@ -39,9 +39,9 @@ from recur.tasks.common.runs import (
     options_of_run,
     predictor_of,
     task_of_run,
-    texts_of,
+    text_fingerprints,
     with_carried_cell,
-    with_own_texts,
+    with_run_texts,
 )
 
 __all__ = [
@@ -59,7 +59,7 @@ __all__ = [
     "task_names",
     "task_of",
     "task_of_run",
-    "texts_of",
+    "text_fingerprints",
     "with_carried_cell",
-    "with_own_texts",
+    "with_run_texts",
 ]

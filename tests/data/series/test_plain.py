@@ -9,7 +9,7 @@ from statsmodels.tsa.seasonal import seasonal_decompose
 from statsmodels.tsa.stattools import acf
 
 from recur.baselines.forecasts import (
-    Form,
+    AutoregressionForm,
     Naive2,
     SeasonalNaive,
     choose_form,
@@ -45,7 +45,7 @@ def test_naive_forecasts_by_hand() -> None:
 @pytest.mark.parametrize("lags", [1, 3, 7])
 def test_an_iterated_autoregression_is_that_of_statsmodels(lags: int) -> None:
     y = autoregressive(300)
-    ours = fit_autoregression(y[:250], 12, Form(lags))(y, np.array([250, 283]), 12)
+    ours = fit_autoregression(y[:250], 12, AutoregressionForm(lags))(y, np.array([250, 283]), 12)
     for column in range(2):
         fitted = AutoReg(y[:250, column], lags, trend="c").fit()
         assert ours[0, :, column] == pytest.approx(fitted.predict(250, 261), rel=1e-10)
@@ -56,7 +56,9 @@ def test_an_iterated_autoregression_is_that_of_statsmodels(lags: int) -> None:
 @pytest.mark.parametrize("relative", [False, True])
 def test_a_direct_one_is_least_squares_for_each_step(relative: bool) -> None:
     y, lags, k = autoregressive(120), 4, 3
-    ours = fit_autoregression(y[:100], k, Form(lags, direct=True, relative=relative))(y, np.array([107]), k)
+    ours = fit_autoregression(y[:100], k, AutoregressionForm(lags, direct=True, relative=relative))(
+        y, np.array([107]), k
+    )
     for column in range(2):
         series = y[:100, column]
         for j in range(k):
@@ -89,7 +91,7 @@ def test_sums_of_products_are_those_of_all_windows(lags: int, k: int, relative: 
 
 def test_ridge_is_that_of_the_normal_equations() -> None:
     y, lags = autoregressive(80, level=0.0)[:, :1], 3
-    found = fit_autoregression(y, 1, Form(lags, ridge=0.1)).weights[0, :, 0]
+    found = fit_autoregression(y, 1, AutoregressionForm(lags, ridge=0.1)).weights[0, :, 0]
     rows = np.lib.stride_tricks.sliding_window_view(y[:, 0], lags + 1)
     x, target = rows[:, :lags] - rows[:, :lags].mean(0), rows[:, lags] - rows[:, lags].mean()
     x = x / (spread := np.sqrt((x**2).sum(0)))
@@ -103,18 +105,20 @@ def test_a_recurrence_that_is_exact_is_found() -> None:
         y.append(0.3 + 0.9 * y[-1] - 0.5 * y[-2])
     values = np.column_stack([y, 2 * np.array(y) + 1e6])
     for relative in (False, True):
-        found = fit_autoregression(values[:40], 10, Form(2 + relative, relative=relative))(values, np.array([45]), 10)
+        found = fit_autoregression(values[:40], 10, AutoregressionForm(2 + relative, relative=relative))(
+            values, np.array([45]), 10
+        )
         assert found[0] == pytest.approx(values[45:55], rel=1e-9), relative
     with pytest.raises(OptionError, match="needs 42 to fit, got 40"):
-        fit_autoregression(values[:40], 1, Form(20))
+        fit_autoregression(values[:40], 1, AutoregressionForm(20))
     with pytest.raises(OptionError, match="is for 2 steps, not 3"):
-        fit_autoregression(values, 2, Form(2))(values, np.array([45]), 3)
+        fit_autoregression(values, 2, AutoregressionForm(2))(values, np.array([45]), 3)
 
 
 def test_rounding_is_no_input() -> None:
     """A trend with a season that repeats exactly: values a season apart differ by a constant, up to rounding."""
     values = (np.tile([1.0, 4.0, 2.0, 8.0], 40) + 0.5 * np.arange(160))[:, None]
-    fitted = fit_autoregression(values[:128] / 23, 4, Form(17, direct=True, relative=True))
+    fitted = fit_autoregression(values[:128] / 23, 4, AutoregressionForm(17, direct=True, relative=True))
     assert np.abs(fitted.weights).max() == pytest.approx(
         1, rel=1e-9
     )  # the season's value, and nothing that cancels out
@@ -125,7 +129,7 @@ def test_a_constant_series_stays_what_it_is() -> None:
     values = np.full((60, 1), 7.0)
     for direct in (False, True):
         for relative in (False, True):
-            form = Form(3, direct, relative)
+            form = AutoregressionForm(3, direct, relative)
             assert fit_autoregression(values, 4, form)(values, np.array([60]), 4) == pytest.approx(7.0)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recur.baselines.forecasts import RIDGE, Form, fit_autoregression, fit_shared, logarithms_serve
+from recur.baselines.forecasts import RIDGE, AutoregressionForm, fit_autoregression, fit_shared, logarithms_serve
 from recur.errors import OptionError
 
 
@@ -60,7 +60,7 @@ def test_many_short_series_tell_together_what_none_tells_alone() -> None:
     for y in series:
         unit = y.std()
         shared.append(np.abs(model(y, at, 4)[0] - y[32:]).mean() / unit)
-        alone = fit_autoregression(y[:32], 4, Form(8))
+        alone = fit_autoregression(y[:32], 4, AutoregressionForm(8))
         own.append(np.abs(alone(y, at, 4)[0] - y[32:]).mean() / unit)
     assert np.mean(shared) < 0.85 * np.mean(own)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.baselines.text_classifiers import Fitted, LinearText, best_linear, gram_vocab
+from recur.baselines.text_classifiers import FittedClassifier, LinearTextClassifier, count_ngrams, fit_best_linear
 from recur.data.batching import in_order, padded
 from recur.data.text import LabelledText, Vocab
 from recur.data.text.stream import Ids
@@ -21,10 +21,16 @@ from recur.models.calibration import Mixture, calibrated
 from recur.models.options import ClassifierOptions
 from recur.runs import Vocabs
 from recur.tasks.common.batching import choose_token
-from recur.tasks.common.classification import class_of, class_weights, classes_of, numbers_of, numbers_with_unseen
+from recur.tasks.common.classification import (
+    class_names,
+    class_number,
+    class_numbers,
+    class_numbers_with_unseen,
+    class_weights,
+)
 
 
-class Example(NamedTuple):
+class TextExample(NamedTuple):
     ids: Ids
     label: int
     text: str
@@ -41,7 +47,7 @@ class TextBatch(NamedTuple):
     classes: Tensor
 
     @classmethod
-    def of(cls, examples: Sequence[Example]) -> Self:
+    def of(cls, examples: Sequence[TextExample]) -> Self:
         ids, lengths = padded([e.ids for e in examples])
         ends = None if bool((lengths == ids.shape[1]).all()) else lengths
         return cls(ids, ends, torch.tensor([e.label for e in examples]))
@@ -52,24 +58,24 @@ class Linear:
     """The plain model that a network is mixed with, fitted when it is first asked for."""
 
     vocabs: Vocabs
-    train: Sequence[Example]
-    valid: Sequence[Example]
+    train: Sequence[TextExample]
+    valid: Sequence[TextExample]
     balanced: bool = False
 
     @functools.cached_property
-    def fitted(self) -> Fitted:
+    def fitted(self) -> FittedClassifier:
         labels = self.vocabs["labels"]
         train, valid = ([(e.text, e.label) for e in part] for part in (self.train, self.valid))
         grams = self.vocabs["ngrams"] if "ngrams" in self.vocabs else ngram_vocab([text for text, _ in train])
         weights = class_weights(labels) if self.balanced else None
-        return best_linear(train, valid, grams, len(classes_of(labels)), weights)
+        return fit_best_linear(train, valid, grams, len(class_names(labels)), weights)
 
 
 @dataclass(frozen=True)
 class TextData:
     vocabs: Vocabs
-    train: list[Example]
-    valid: list[Example]
+    train: list[TextExample]
+    valid: list[TextExample]
     linear: Linear
     """Of all of these, where a measurement takes fewer."""
     note: str = ""
@@ -78,7 +84,7 @@ class TextData:
 
 def ngram_vocab(texts: Sequence[str]) -> Vocab:
     """The n-grams of texts: of words where they are sentences, else of characters, whatever the network reads."""
-    return gram_vocab(texts, choose_token(texts))
+    return count_ngrams(texts, choose_token(texts))
 
 
 def encode_text(vocab: Vocab, text: str, where: str) -> Ids:
@@ -88,13 +94,13 @@ def encode_text(vocab: Vocab, text: str, where: str) -> Ids:
     return ids
 
 
-def encode(examples: Sequence[LabelledText], vocabs: Vocabs, learned: bool = False) -> list[Example]:
+def encode(examples: Sequence[LabelledText], vocabs: Vocabs, learned: bool = False) -> list[TextExample]:
     """Those to be measured may have labels that training did not have, with numbers behind its own."""
-    classes = numbers_of(vocabs["labels"])
+    classes = class_numbers(vocabs["labels"])
     if not learned:
-        classes = numbers_with_unseen((example.label for example in examples), vocabs["labels"])
+        classes = class_numbers_with_unseen((example.label for example in examples), vocabs["labels"])
     return [
-        Example(encode_text(vocabs["vocab"], text, where), class_of(label, classes, where), text)
+        TextExample(encode_text(vocabs["vocab"], text, where), class_number(label, classes, where), text)
         for text, label, where in examples
     ]
 
@@ -112,7 +118,7 @@ class TextModel(Classifier):
         classes: int,
         options: ClassifierOptions,
         class_weights: Tensor | None = None,
-        linear: LinearText | None = None,
+        linear: LinearTextClassifier | None = None,
     ) -> None:
         super().__init__(K, classes, options, class_weights)
         self.linear = linear
@@ -125,7 +131,7 @@ class TextModel(Classifier):
         return self.output.bias.device
 
     @torch.no_grad()
-    def parts(self, examples: Sequence[Example]) -> list[Tensor]:
+    def parts(self, examples: Sequence[TextExample]) -> list[Tensor]:
         """Log-probabilities (examples, classes), on the CPU: the network's own, and the plain models' if there
         are any."""
         batches = in_order(examples, ROWS, TextBatch.of)
@@ -150,7 +156,7 @@ class TextModel(Classifier):
 
 
 @torch.no_grad()
-def log_probabilities(models: Sequence[TextModel], examples: Sequence[Example]) -> Tensor:
+def log_probabilities(models: Sequence[TextModel], examples: Sequence[TextExample]) -> Tensor:
     """(examples, classes): of several models, of the mean of their probabilities."""
     return mean_of([model.mixed(model.parts(examples)) for model in models])
 

@@ -8,11 +8,11 @@ from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Between, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.common.options import CarryOptions, FoldOptions, InputOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.common.options import FoldOptions, InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, CarryOptions):
+class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, WarmStartOptions):
     """A class for every text: lines `label TAB text`."""
 
     title = "classify"

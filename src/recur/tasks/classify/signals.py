@@ -11,19 +11,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.baselines.signal_classifiers import plain_classes
+from recur.baselines.signal_classifiers import class_baselines
 from recur.data.signals import Signal, label_of, read_signals
 from recur.models.signals import NO_LABEL, SignalClassifier
 from recur.runs import Vocabs
 from recur.tasks.classify.options import ClassifyOptions
-from recur.tasks.common.batching import FEW, split, test_part, with_classes
-from recur.tasks.common.classification import class_scores, class_weights, classes_of, confusion, validation, weight_of
-from recur.tasks.common.contract import Baseline, Moment, TrainingStep, Validation
+from recur.tasks.common.batching import FEW, class_examples, split, test_part
+from recur.tasks.common.classification import (
+    class_names,
+    class_scores,
+    class_weights,
+    confusion,
+    total_weight,
+    validate_classes,
+)
+from recur.tasks.common.contract import Baseline, TrainingProgress, TrainingStep, Validation
 from recur.tasks.common.predictor import Predictor
 from recur.tasks.common.signals import (
-    Example,
     SignalBatch,
     SignalData,
+    SignalExample,
     SignalTask,
     by_length,
     signals_of,
@@ -46,9 +53,9 @@ class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
         return (label_of(signal),)
 
     def baselines(self, data: SignalData) -> Iterator[Baseline]:
-        classes = classes_of(data.vocabs["labels"])
+        classes = class_names(data.vocabs["labels"])
         targets, size = targets_of(data.valid, len(classes))
-        for guess in plain_classes(data.train, data.valid, data.valid, classes):
+        for guess in class_baselines(data.train, data.valid, data.valid, classes):
             scores = class_scores(confusion(targets, [k for (k,) in guess.labels], size))
             metrics = {f"valid_{name}": value for name, value in scores.items()}
             yield Baseline(guess.name, 1 - scores["accuracy"], metrics)
@@ -56,35 +63,35 @@ class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
     def new_model(self, vocabs: Vocabs) -> SignalClassifier:
         labels = vocabs["labels"]
         weights = class_weights(labels) if self.options.class_weights == "balanced" else None
-        return SignalClassifier(self.width(vocabs), len(classes_of(labels)), self.options, weights)
+        return SignalClassifier(self.width(vocabs), len(class_names(labels)), self.options, weights)
 
     def training_step(
-        self, model: SignalClassifier, batch: SignalBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: SignalClassifier, batch: SignalBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         logits = model(batch.x.to(model.device), batch.lengths)
         loss = model.loss(logits, batch.labels[:, 0].to(model.device))
-        weight = weight_of(batch.labels[:, 0], model.class_weights)
+        weight = total_weight(batch.labels[:, 0], model.class_weights)
         return TrainingStep(loss, len(batch.x), model.backend, weight=weight)
 
     def validate(self, model: SignalClassifier, data: SignalData) -> Validation:
         p = probabilities([model], data.valid)
-        return validation(p.clamp_min(1e-30).log(), targets_of(data.valid, p.shape[1])[0])
+        return validate_classes(p.clamp_min(1e-30).log(), targets_of(data.valid, p.shape[1])[0])
 
     def sample(self, model: SignalClassifier, data: SignalData) -> str:
-        few, classes = data.valid[:FEW], classes_of(data.vocabs["labels"])
+        few, classes = data.valid[:FEW], class_names(data.vocabs["labels"])
         found = probabilities([model], few).argmax(-1).tolist()
         shown = [f"sequence {n}, {example.size} steps" for n, example in enumerate(few, 1)]
-        return with_classes(shown, found, targets_of(few, len(classes))[0], classes)
+        return class_examples(shown, found, targets_of(few, len(classes))[0], classes)
 
 
-def targets_of(examples: Sequence[Example], classes: int) -> tuple[list[int], int]:
+def targets_of(examples: Sequence[SignalExample], classes: int) -> tuple[list[int], int]:
     """Their classes, and how many there are: one more where some were not learned from, which count as errors."""
     targets = [classes if example.labels[0] == NO_LABEL else example.labels[0] for example in examples]
     return targets, classes + (classes in targets)
 
 
 @torch.no_grad()
-def probabilities(models: Sequence[SignalClassifier], examples: Sequence[Example]) -> Tensor:
+def probabilities(models: Sequence[SignalClassifier], examples: Sequence[SignalExample]) -> Tensor:
     """(examples, classes): the mean over the models."""
 
     def run(batch: SignalBatch) -> Tensor:
@@ -106,7 +113,7 @@ class SignalClassifierPredictor(Predictor[SignalClassifier]):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return classes_of(self.run.vocabs["labels"])
+        return class_names(self.run.vocabs["labels"])
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix, and beside them plain classifiers."""
@@ -124,7 +131,7 @@ class SignalClassifierPredictor(Predictor[SignalClassifier]):
             train, valid = (encode(part, vocabs) for part in split(self.task.options, read_signals)[:2])
             found["beside"] = [
                 {"model": name, **class_scores(confusion(targets, [k for (k,) in labels], size))}
-                for name, labels in plain_classes(train, valid, measured, self.classes)
+                for name, labels in class_baselines(train, valid, measured, self.classes)
             ]
         names = [*self.classes, *["not learned from"] * (size - len(self.classes))]
         return found | {"classes": names, "confusion": table.tolist()}

@@ -126,7 +126,7 @@ def pair_size(pair: EncodedPair) -> int:
     return len(pair[0]) + len(pair[1])
 
 
-def longer_half(pair: EncodedPair) -> int:
+def max_steps(pair: EncodedPair) -> int:
     """Steps of the longer half; what is written has its end beside its symbols."""
     return max(len(pair[0]), len(pair[1]) + 1)
 
@@ -154,18 +154,18 @@ LONGEST = 120
 """Characters of an example."""
 
 
-def examples_line(what: str, found: str, true: str) -> str:
+def example_line(what: str, found: str, true: str) -> str:
     """`a fine film → good`, and what it should have said where that is something else."""
     what = what if len(what) <= LONGEST else what[: LONGEST - 1] + "…"
     return f"{what} → {found}" + ("" if found == true else f"   ✗ {true}")
 
 
-def with_classes(
+def class_examples(
     shown: Sequence[str], found: Iterable[int], true: Iterable[int], classes: Sequence[str], unseen: str = "?"
 ) -> str:
     """Examples with their classes; of a class that training did not have, no name is known."""
     names = [*classes, unseen]
     triples = zip(shown, found, true, strict=True)
     return "\n".join(
-        examples_line(what, names[k], names[min(j, len(classes)) if j >= 0 else -1]) for what, k, j in triples
+        example_line(what, names[k], names[min(j, len(classes)) if j >= 0 else -1]) for what, k, j in triples
     )

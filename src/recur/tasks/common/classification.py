@@ -18,7 +18,7 @@ from recur.models.calibration import calibration_error
 from recur.tasks.common.contract import Baseline, Validation
 from recur.utils.types import Metrics
 
-Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+ConfusionTable = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 TIE = 1e-4
 """Of two models that are wrong equally often, the one with the lower loss is better."""
@@ -41,12 +41,12 @@ def _by_size(label: str) -> tuple[float, str]:
     return (float(label), label) if label.isdecimal() else (float("inf"), label)
 
 
-def classes_of(vocab: Vocab) -> tuple[str, ...]:
+def class_names(vocab: Vocab) -> tuple[str, ...]:
     return vocab.tokens[len(SPECIALS) :]
 
 
-def numbers_of(vocab: Vocab) -> dict[str, int]:
-    return {label: k for k, label in enumerate(classes_of(vocab))}
+def class_numbers(vocab: Vocab) -> dict[str, int]:
+    return {label: k for k, label in enumerate(class_names(vocab))}
 
 
 def class_weights(vocab: Vocab) -> Tensor:
@@ -55,7 +55,7 @@ def class_weights(vocab: Vocab) -> Tensor:
     return counts.sum() / (len(counts) * counts)
 
 
-def weight_of(classes: Tensor, weights: Tensor | None) -> Tensor | None:
+def total_weight(classes: Tensor, weights: Tensor | None) -> Tensor | None:
     """What the mean loss of a batch is over, where classes have weights; one below 0 is none."""
     if weights is None:
         return None
@@ -63,7 +63,7 @@ def weight_of(classes: Tensor, weights: Tensor | None) -> Tensor | None:
     return torch.where(classes >= 0, weights[classes.clamp_min(0)], 0.0).sum()
 
 
-def class_of(label: str, classes: Mapping[str, int], where: str) -> int:
+def class_number(label: str, classes: Mapping[str, int], where: str) -> int:
     """A label's number, or what is wrong with it."""
     if label in classes:
         return classes[label]
@@ -72,15 +72,15 @@ def class_of(label: str, classes: Mapping[str, int], where: str) -> int:
     raise TextError(f"{where}: label {shown(label)} is outside the range of those learned from: {known}")
 
 
-def numbers_with_unseen(labels: Iterable[str], vocab: Vocab) -> dict[str, int]:
+def class_numbers_with_unseen(labels: Iterable[str], vocab: Vocab) -> dict[str, int]:
     """The numbers of classes, and behind them those of labels that training did not have."""
-    known = numbers_of(vocab)
+    known = class_numbers(vocab)
     return known | {label: len(known) + k for k, label in enumerate(sorted({*labels} - known.keys()))}
 
 
-def say_unseen(labels: Iterable[str], vocab: Vocab, what: str) -> str:
+def unseen_labels_note(labels: Iterable[str], vocab: Vocab, what: str) -> str:
     """Of labels that training did not have; nothing where there are none."""
-    known = numbers_of(vocab)
+    known = class_numbers(vocab)
     unseen = Counter(label for label in labels if label not in known)
     if not unseen:
         return ""
@@ -91,14 +91,14 @@ def say_unseen(labels: Iterable[str], vocab: Vocab, what: str) -> str:
 # Scores ---------------------------------------------------------------------------------------------------------
 
 
-def confusion(targets: Sequence[int], predictions: Sequence[int], classes: int) -> Table:
+def confusion(targets: Sequence[int], predictions: Sequence[int], classes: int) -> ConfusionTable:
     """(classes, classes): how often class i (row) was predicted as j (column)."""
     table = np.zeros((classes, classes), np.int64)
     np.add.at(table, (np.asarray(targets, np.int64), np.asarray(predictions, np.int64)), 1)
     return table
 
 
-def class_scores(table: Table) -> Metrics:
+def class_scores(table: ConfusionTable) -> Metrics:
     """Accuracy, and F1 = 2 · right / (predicted + occurring) averaged over the classes that occur."""
     right, predicted, occurring = np.diag(table), table.sum(0), table.sum(1)
     there = predicted + occurring > 0
@@ -116,7 +116,7 @@ def probability_scores(log_p: Tensor, targets: Sequence[int]) -> Metrics:
     return {**scores, "loss": loss, "ece": calibration_error(log_p.exp(), classes)}
 
 
-def validation(logits: Tensor, targets: Sequence[int]) -> Validation:
+def validate_classes(logits: Tensor, targets: Sequence[int]) -> Validation:
     """Of logits (n, classes): error, loss, accuracy, F1 and calibration error."""
     scores = probability_scores(logits.log_softmax(-1), targets)
     error = 1 - scores["accuracy"]
@@ -125,7 +125,7 @@ def validation(logits: Tensor, targets: Sequence[int]) -> Validation:
     return Validation(error + TIE * scores["loss"], metrics, summary)
 
 
-def plain_baselines(guesses: Mapping[str, Sequence[int]], targets: Sequence[int], classes: int) -> list[Baseline]:
+def score_baselines(guesses: Mapping[str, Sequence[int]], targets: Sequence[int], classes: int) -> list[Baseline]:
     """Plain models by name, each with the classes that it says of what is measured."""
     found = []
     for name, said in guesses.items():

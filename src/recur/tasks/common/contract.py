@@ -18,20 +18,20 @@ from recur.models.options import RecurrenceOptions, SequenceOptions
 from recur.nn.options import check_memory
 from recur.options import Options
 from recur.runs import Vocabs, check_precision, pick_device, pick_precision
-from recur.tasks.common.options import TaskOptions, TextOptions, cell_of
+from recur.tasks.common.options import DataOptions, TaskOptions, cell_of
 from recur.utils.files import memory
 from recur.utils.types import JsonObject, Metrics
 
 
-def drawn_on_the_cpu(options: TaskOptions) -> str:
+def cpu_sampling_blocker(options: TaskOptions) -> str:
     """For tasks whose batches are all alike."""
     bptt = options.bptt if isinstance(options, SequenceOptions) else "full"
     return "" if bptt == "full" else f"--bptt {bptt} draws on the CPU what crosses time"
 
 
-def of_several_lengths(sizes: Iterable[int], options: TaskOptions) -> str:
+def variable_length_blocker(sizes: Iterable[int], options: TaskOptions) -> str:
     """For tasks whose sequences are padded: where all are as long, no step asks how long each is."""
-    return "sequences are of several lengths" if len({*sizes}) > 1 else drawn_on_the_cpu(options)
+    return "sequences are of several lengths" if len({*sizes}) > 1 else cpu_sampling_blocker(options)
 
 
 def check_size(make: Callable[[], nn.Module]) -> None:
@@ -52,7 +52,7 @@ def weight_bytes(make: Callable[[], nn.Module]) -> float:
     return float(sum(p.numel() * p.element_size() for p in (*made.parameters(), *made.buffers())))
 
 
-class Places(NamedTuple):
+class PretrainedSlots(NamedTuple):
     """Names in a task's vocabularies and of its network's parameters."""
 
     vocab: str = "vocab"
@@ -82,20 +82,20 @@ class Places(NamedTuple):
 
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
-DataT = TypeVar("DataT", bound="Data")
+DataT = TypeVar("DataT", bound="TaskData")
 ModelT = TypeVar("ModelT", bound=nn.Module)
 BatchT = TypeVar("BatchT")
 BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
-class Data(Protocol):
+class TaskData(Protocol):
     """What a task reads: whatever it needs, and the vocabularies that a run keeps."""
 
     @property
     def vocabs(self) -> Vocabs: ...
 
 
-class Moment(NamedTuple):
+class TrainingProgress(NamedTuple):
     """Where training stands: for what changes over a run."""
 
     step: int
@@ -181,7 +181,7 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     """What one does with a trained model at the command line."""
     on_text: ClassVar[bool] = False
     """Whether it is measured on a running text, so that n-grams can stand beside it."""
-    places: ClassVar[Places | None] = None
+    places: ClassVar[PretrainedSlots | None] = None
     """Where the parts of a language model go in its network, if they can: for --from and --vectors."""
     sizes: ClassVar[tuple[str, ...]] = ()
     """Options that may follow from how fast this machine trains: see `sized`."""
@@ -222,7 +222,7 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     @property
     def run_name(self) -> str:
         """What a run of it is called, if its user does not say."""
-        texts = self.options.texts if isinstance(self.options, TextOptions) else ()
+        texts = self.options.texts if isinstance(self.options, DataOptions) else ()
         return as_file_name((Path(texts[0]).stem if texts else "") or self.name)
 
     @property
@@ -267,7 +267,7 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
 
     @abstractmethod
     def training_step(
-        self, model: ModelT, batch: BatchT, state: tuple[Any, ...] | None, moment: Moment
+        self, model: ModelT, batch: BatchT, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         """The loss of one batch; `state` is what the batch before left, None at the start of an epoch."""
 

@@ -71,30 +71,30 @@ def metric_of(name: str) -> Metric:
     return METRICS.get(plain, Metric(plain.replace("_", " ")))
 
 
-def show(name: str, value: float) -> str:
+def format_metric(name: str, value: float) -> str:
     """A figure as a person reads it: `81.2 %`, `3.234`."""
     metric = metric_of(name)
     if name.endswith("per_second"):
         return f"{value:,.0f}"
-    return f"{100 * value:.4g} %" if metric.share and abs(value) < 0.001 and value else _shown(metric, value)
+    return f"{100 * value:.4g} %" if metric.share and abs(value) < 0.001 and value else _format_value(metric, value)
 
 
-def _shown(metric: Metric, value: float) -> str:
+def _format_value(metric: Metric, value: float) -> str:
     return f"{100 * value:.1f} %" if metric.share else f"{value:,.{metric.digits}f}"
 
 
-def words(name: str) -> str:
+def metric_label(name: str) -> str:
     """`valid_macro_f1` → `valid macro F1`."""
     part, found, _ = name.partition("_")
     return f"{part} {metric_of(name).words}" if found and part in ("valid", "train", "test") else metric_of(name).words
 
 
-def better(name: str, a: float, b: float) -> bool:
+def is_better(name: str, a: float, b: float) -> bool:
     """Whether a is better than b."""
     return a > b if metric_of(name).higher else a < b
 
 
-def best_of(name: str, values: list[float]) -> float:
+def best_value(name: str, values: list[float]) -> float:
     return max(values) if metric_of(name).higher else min(values)
 
 
@@ -138,7 +138,7 @@ BETA = 2
 
 ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
 
-CUTS = (
+WORD_BOUNDARIES = (
     (re.compile(r"([!-&(-+/:-@\[-`{-~ ])"), r" \1 "),  # signs, but for ' , - and .
     (re.compile(r"([^0-9])([.,])"), r"\1 \2 "),  # . and , unless digits stand on both sides
     (re.compile(r"([.,])([^0-9])"), r" \1 \2"),
@@ -152,7 +152,7 @@ def mteval_words(line: str) -> list[str]:
     for entity, sign in ENTITIES:
         line = line.replace(entity, sign)
     line = f" {line} "
-    for pattern, apart in CUTS:
+    for pattern, apart in WORD_BOUNDARIES:
         line = pattern.sub(apart, line)
     return line.split()
 

@@ -9,21 +9,21 @@ from typing import Any
 from recur.options import flag_of
 from recur.runs import Run
 from recur.tasks.common.contract import Baseline, Task
-from recur.tasks.common.metrics import metric_of, show, words
+from recur.tasks.common.metrics import format_metric, metric_label, metric_of
 from recur.tasks.common.options import TaskOptions
 from recur.tasks.common.predictor import Predictor
 from recur.tasks.common.registry import ORIGINS, PATHS
 from recur.tasks.common.verdict import verdict
 from recur.utils.types import JsonObject
 
-LEFT = "*left to the author*"
+LEFT_OPEN = "*left to the author*"
 
 NOT_SHOWN = (*PATHS, "device", "threads", "seed")
 """Options that stand elsewhere on a card."""
 
 
-def card(predictor: Predictor[Any]) -> JsonObject:
-    """What is known, by name; `markdown` writes it down."""
+def make_card(predictor: Predictor[Any]) -> JsonObject:
+    """What is known, by name; `card_markdown` writes it down."""
     run, task = predictor.run, predictor.task
     options, about, history = task.options, run.weights_about(), run.metrics()
     metrics = {name: float(value) for name, value in about.items() if name.startswith("valid_") and _is_number(value)}
@@ -34,7 +34,7 @@ def card(predictor: Predictor[Any]) -> JsonObject:
         "name": run.path.resolve().name,
         "run": str(run.path),
         "task": task.name,
-        "about": first_line(options),
+        "about": summary_line(options),
         "network": {
             "architecture": task.architecture,
             "weights": sum(p.numel() for p in predictor.model.parameters()),
@@ -43,7 +43,7 @@ def card(predictor: Predictor[Any]) -> JsonObject:
             **dict(predictor.sizes()),
         },
         "options": changed_options(options),
-        "data": data_of(run),
+        "data": data_files(run),
         "training": {
             "seed": options.seed,
             **{name: last[name] for name in ("step", "epoch", "predictions", "seconds") if _is_number(last.get(name))},
@@ -68,7 +68,7 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def first_line(options: TaskOptions) -> str:
+def summary_line(options: TaskOptions) -> str:
     return (type(options).__doc__ or "").partition("\n")[0]
 
 
@@ -79,7 +79,7 @@ def changed_options(options: TaskOptions) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != cls.default(name)}
 
 
-def data_of(run: Run) -> dict[str, list[JsonObject]]:
+def data_files(run: Run) -> dict[str, list[JsonObject]]:
     texts = {"train" if option == "texts" else option: many for option, many in run.manifest.texts.items()}
     return {
         option.rstrip("_"): [{"name": one.name, "bytes": one.bytes, "sha256": one.sha256} for one in many]
@@ -90,7 +90,7 @@ def data_of(run: Run) -> dict[str, list[JsonObject]]:
 # In Markdown -----------------------------------------------------------------------------------------------------
 
 
-def markdown(found: JsonObject, task: Task[Any, Any, Any, Any]) -> str:
+def card_markdown(found: JsonObject, task: Task[Any, Any, Any, Any]) -> str:
     parts = [
         f"# {_plain(found['name'])}",
         f"A model of the task *{found['task']}*: {_plain(found['about'])}",
@@ -100,7 +100,7 @@ def markdown(found: JsonObject, task: Task[Any, Any, Any, Any]) -> str:
         _section("Figures", _figures(found, task)),
         _section("Use", _use(found)),
         _section("Limits", _limits(found)),
-        _section("Licence, authors, intended use", f"{LEFT}: a run does not know them."),
+        _section("Licence, authors, intended use", f"{LEFT_OPEN}: a run does not know them."),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -176,15 +176,16 @@ def _figures(found: JsonObject, task: Task[Any, Any, Any, Any]) -> str:
         return "Not measured yet."
     names = [found["metric"], *sorted(name for name in metrics if name != found["metric"])]
     names = [name for name in names if name in metrics]
-    head = ["model", *(words(name) for name in names)]
-    rows = [["this one", *(show(name, metrics[name]) for name in names)]]
+    head = ["model", *(metric_label(name) for name in names)]
+    rows = [["this one", *(format_metric(name, metrics[name]) for name in names)]]
     for one in plain:
         of_it = {found["metric"]: one["value"], **one["metrics"]}
-        rows.append([one["name"], *(show(name, of_it[name]) if name in of_it else "" for name in names)])
-    way = "more" if metric_of(found["metric"]).higher else "less"
-    said = f"On the validation part, by which the weights were chosen; of {words(found['metric'])}, {way} is better. "
-    said += "The test part is measured by `recur eval`, once."
-    none = "" if plain else "\n\nNo plain model was measured beside it."
+        rows.append([one["name"], *(format_metric(name, of_it[name]) if name in of_it else "" for name in names)])
+    way = "higher" if metric_of(found["metric"]).higher else "lower"
+    said = "Evaluated on the validation set, which also selected the weights; "
+    said += f"{metric_label(found['metric'])}: {way} is better. "
+    said += "`recur eval` evaluates the test set."
+    none = "" if plain else "\n\nNo baseline was evaluated."
     return f"{_table(head, rows)}\n\n{said}{none}"
 
 

@@ -60,18 +60,20 @@ def parse_fold(spec: str) -> tuple[int, int]:
     return int(k), int(n)
 
 
-FORMS = "always, never, constant:p, linear:a:b, exponential:k (k < 1), sigmoid:k (k ≥ 1); ,sequence may follow"
+TEACHER_FORCING_FORMS = (
+    "always, never, constant:p, linear:a:b, exponential:k (k < 1), sigmoid:k (k ≥ 1); ,sequence may follow"
+)
 
 
 @dataclass(frozen=True)
-class Teacher:
+class TeacherForcing:
     kind: str
     numbers: tuple[float, ...] = ()
     whole: bool = False
     """Whether a sequence reads all of its target or nothing."""
 
     @staticmethod
-    def parse(spec: str) -> Teacher:
+    def parse(spec: str) -> TeacherForcing:
         form, _, per = spec.partition(",")
         kind, *written = form.split(":")
         try:
@@ -81,8 +83,8 @@ class Teacher:
         takes = {"always": 0, "never": 0, "constant": 1, "linear": 2, "exponential": 1, "sigmoid": 1}
         sound = all(0 <= n <= 1 for n in numbers) if kind != "sigmoid" else all(1 <= n < math.inf for n in numbers)
         if len(numbers) != takes.get(kind, -1) or not sound or per not in ("", "sequence", "step"):
-            raise OptionError(f"teacher {shown(spec)} is not one of: {FORMS}")
-        return Teacher(kind, numbers, per == "sequence")
+            raise OptionError(f"teacher {shown(spec)} is not one of: {TEACHER_FORCING_FORMS}")
+        return TeacherForcing(kind, numbers, per == "sequence")
 
     def probability(self, step: int, progress: float) -> float:
         """Of reading the target, at a step of training and 0 … 1 of the way through it."""
@@ -243,7 +245,7 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
         """The epochs of a run that says none."""
         token = str(self.token) if isinstance(self, TokenOptions) else ""
         epochs: float | None = self.by_token.get(token, {}).get("epochs", self.default_epochs)
-        return self.carried.get("epochs", epochs) if isinstance(self, CarryOptions) and self.from_ else epochs
+        return self.carried.get("epochs", epochs) if isinstance(self, WarmStartOptions) and self.from_ else epochs
 
     def for_token(self, token: str) -> Self:
         """With the defaults for tokens of a kind."""
@@ -252,7 +254,7 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions(Options):
+class DataOptions(Options):
     """For tasks that learn from files."""
 
     title = "Data"
@@ -269,7 +271,7 @@ class TextOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitOptions(TextOptions):
+class SplitOptions(DataOptions):
     """… and hold parts of them out."""
 
     title = "Data"
@@ -337,7 +339,7 @@ class VocabOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CarryOptions(Options):
+class WarmStartOptions(Options):
     """What a network begins with, where that is not drawn."""
 
     title = "Carry over"
@@ -382,12 +384,12 @@ class CarryOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WritingOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions, CarryOptions):
+class DecoderTaskOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions, WarmStartOptions):
     """For tasks that write."""
 
     title = "Decoder"
 
-    teacher: Annotated[str, Form(Teacher.parse)] = "always"
+    teacher: Annotated[str, Form(TeacherForcing.parse)] = "always"
     """Teacher forcing: always, never, constant:p, linear:a:b, exponential:k, sigmoid:k; ,sequence mixes sequences."""
 
     smoothing: BelowOne = 0.0

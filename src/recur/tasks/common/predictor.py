@@ -21,16 +21,16 @@ from recur.data.text.labelled import read_lines
 from recur.errors import OptionError, RecurError, TextError, shown
 from recur.nn import Recurrent
 from recur.runs import Precision, Run, check_precision, computing_in, pick_device
-from recur.tasks.common.metrics import best_of, show, words
-from recur.tasks.common.options import SplitOptions, TextOptions
-from recur.tasks.common.runs import task_of_run, with_own_texts
+from recur.tasks.common.metrics import best_value, format_metric, metric_label
+from recur.tasks.common.options import DataOptions, SplitOptions
+from recur.tasks.common.runs import task_of_run, with_run_texts
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.tasks.common.contract import Task
 
 
-class Inputs:
+class PredictionInputs:
     """What is to be predicted, each checked when its turn comes: a line, words, or an image's file or pixels."""
 
     def __init__(self, given: Iterable[Any], files: bool, arrays: bool = False, words: bool = False) -> None:
@@ -54,7 +54,7 @@ def source_name(lines: object) -> str:
     return str(getattr(lines, "name", "the table"))
 
 
-def inputs_of(given: Any, files: bool) -> tuple[bool, Iterable[Any]]:
+def read_inputs(given: Any, files: bool) -> tuple[bool, Iterable[Any]]:
     """Whether it is one input, and the inputs: a text, a file or an image is one, a list or a series is several."""
     if is_frame(given):
         names = [str(name) for name in given.columns]
@@ -75,8 +75,8 @@ def _holds_several(given: str | Path | np.ndarray[Any, Any]) -> bool:
     return isinstance(given, str | Path) and (Path(given).suffix == ".npz" or Path(given).is_dir())
 
 
-class Lines:
-    """Lines that have a name, for messages."""
+class NamedLines:
+    """Lines with the name of their source, which messages print."""
 
     def __init__(self, lines: Iterable[str], name: str) -> None:
         self.lines, self.name = lines, name
@@ -85,13 +85,13 @@ class Lines:
         return iter(self.lines)
 
 
-Kind = Literal["table", "row", "several"]
+TableKind = Literal["table", "row", "several"]
 
 
-def table_of(given: Any) -> tuple[list[Lines], Kind]:
+def read_tables(given: Any) -> tuple[list[NamedLines], TableKind]:
     """Tables as lines of CSV: a file by its name, a frame, an array, columns by name or a list of rows; or several."""
     if isinstance(given, str | Path):
-        return [Lines(read_lines(str(given)), str(given))], "table"
+        return [NamedLines(read_lines(str(given)), str(given))], "table"
     if _is_row(given):
         return [_lines({name: [value] for name, value in given.items()})], "row"
     if is_frame(given) or is_series(given) or isinstance(given, Mapping | np.ndarray):
@@ -102,7 +102,7 @@ def table_of(given: Any) -> tuple[list[Lines], Kind]:
             return [_lines({name: [row.get(name) for row in given] for name in names})], "table"
         if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
             return [_lines(given)], "table"
-        return [table_of(one)[0][0] for one in given], "several"
+        return [read_tables(one)[0][0] for one in given], "several"
     raise TextError(
         f"a table is a file, a frame, an array or columns by name, got {type(given).__name__} {shown(given)}"
     )
@@ -113,8 +113,8 @@ def _is_row(given: Any) -> bool:
     return isinstance(given, Mapping) and bool(given) and all(v is None or np.isscalar(v) for v in given.values())
 
 
-def _lines(given: Any) -> Lines:
-    return Lines(list(csv_lines(columns_of(given))), "the table")
+def _lines(given: Any) -> NamedLines:
+    return NamedLines(list(csv_lines(columns_of(given))), "the table")
 
 
 SHOWN = 20
@@ -297,7 +297,7 @@ class Predictor(ABC, Generic[ModelT]):
         """The best that was measured on the validation part while it trained."""
         curve = self.task.curve
         measured = [float(entry[curve]) for entry in self.run.metrics() if isinstance(entry.get(curve), int | float)]
-        return {words(curve): show(curve, best_of(curve, measured))} if measured else {}
+        return {metric_label(curve): format_metric(curve, best_value(curve, measured))} if measured else {}
 
     def _repr_html_(self) -> str:
         return html_table(list(self.facts().items()))
@@ -328,12 +328,12 @@ class Predictor(ABC, Generic[ModelT]):
         `output`. Of a table, be it a frame or a file, it makes `Predictions`: one for each of its rows or steps."""
         if not self.takes_lines:
             return self._predict_tables(given, **options)
-        one, several = inputs_of(given, self.takes_files)
+        one, several = read_inputs(given, self.takes_files)
         found = Predictions(self.predictions(several, **options))
         return found[0] if one and len(found) == 1 else found
 
     def _predict_tables(self, given: Any, **options: Any) -> Any:
-        tables, kind = table_of(given)
+        tables, kind = read_tables(given)
         found = [Predictions(self.predictions(table, **options)) for table in tables]
         return found if kind == "several" else found[0][0] if kind == "row" and len(found[0]) == 1 else found[0]
 
@@ -341,7 +341,8 @@ class Predictor(ABC, Generic[ModelT]):
         """What it makes of inputs, one by one as they come: of lines, or of files; of a table's lines, where a table is
         what its task reads."""
         return map(
-            Prediction, self._predict(Inputs(inputs, self.takes_files, self.takes_arrays, self.takes_words), **options)
+            Prediction,
+            self._predict(PredictionInputs(inputs, self.takes_files, self.takes_arrays, self.takes_words), **options),
         )
 
     def read_inputs(self, name: str) -> Iterable[Any] | None:
@@ -382,7 +383,7 @@ class Predictor(ABC, Generic[ModelT]):
             return self._evaluate(texts, **options)
 
     def _evaluate_data(self, given: Any, **options: Any) -> JsonObject:
-        if not isinstance(self.task.options, TextOptions):
+        if not isinstance(self.task.options, DataOptions):
             raise OptionError(f"the task {self.task.name} makes its own data; leave yours out")
         kind = self.task.options.reads
         columns = {name: str(options.pop(name)) for name in NAMES.get(kind, ("text",)) if name in options}
@@ -398,7 +399,7 @@ class Predictor(ABC, Generic[ModelT]):
 
     def find_texts(self, *parts: str) -> None:
         """Have the options name texts of the run where they are now; they must be as they were when it learned."""
-        self.task.options = with_own_texts(self.run, self.task.options, parts, self.changed_text, self.allow_path)
+        self.task.options = with_run_texts(self.run, self.task.options, parts, self.changed_text, self.allow_path)
 
     def has_training_texts(self) -> bool:
         """Whether what it learned from is here, for something plainer to learn from too."""

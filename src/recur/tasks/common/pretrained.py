@@ -22,9 +22,9 @@ from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.options import flag_of
 from recur.runs import Fingerprint, Run, Vocabs
-from recur.tasks.common.contract import Places, Task
-from recur.tasks.common.options import CarryOptions, TaskOptions, with_input
-from recur.tasks.common.registry import name_of, outside, reads_numbers, task_class, task_of
+from recur.tasks.common.contract import PretrainedSlots, Task
+from recur.tasks.common.options import TaskOptions, WarmStartOptions, with_input
+from recur.tasks.common.registry import name_of, reads_numbers, relative_path, task_class, task_of
 from recur.tasks.common.runs import options_of_run
 from recur.tasks.language.data import first_input
 from recur.tasks.language.options import LanguageOptions
@@ -32,7 +32,7 @@ from recur.tasks.language.options import LanguageOptions
 LAYER = re.compile(r"(.*)_l(\d+)$")
 
 
-def put_rows(table: Tensor, rows: Sequence[int], values: Tensor, like: Tensor | None = None) -> None:
+def copy_rows(table: Tensor, rows: Sequence[int], values: Tensor, like: Tensor | None = None) -> None:
     """Rows of a table (K, width) or (K,), given; the others are drawn with the mean and deviation of `like`, which are
     those given, or some of them."""
     like = values if like is None else like
@@ -44,7 +44,7 @@ def put_rows(table: Tensor, rows: Sequence[int], values: Tensor, like: Tensor | 
     table[list(rows)] = values.to(table)
 
 
-def put_layers(
+def copy_layers(
     parameters: Mapping[str, Tensor], prefix: str, given: Mapping[str, Tensor], *, backward: bool, columns: slice
 ) -> list[int]:
     """The layers of a network by their names; those that were put, from 1. `columns` of what the lowest layer reads is
@@ -71,7 +71,7 @@ def put_layers(
     return put
 
 
-SHAPE = (
+SHAPE_OPTIONS = (
     "cell",
     "hidden",
     "hidden_top",
@@ -87,7 +87,7 @@ SHAPE = (
 """Options that must be as they were for layers to fit."""
 
 
-class Source(NamedTuple):
+class SourceModel(NamedTuple):
     """A language model that was trained."""
 
     path: str
@@ -98,7 +98,7 @@ class Source(NamedTuple):
     """What its weights are known by."""
 
     @classmethod
-    def open(cls, path: str, trust: bool) -> Source:
+    def open(cls, path: str, trust: bool) -> SourceModel:
         run = Run.open(path, trust=trust)
         if run.task != "language":
             raise OptionError(f"--from {path}: a run of the task {run.task}; what carries over is a language model")
@@ -120,7 +120,7 @@ class Source(NamedTuple):
     def way(self) -> str:
         return self.options.direction
 
-    def tokens(self, places: Places) -> dict[str, Any]:
+    def tokens(self, places: PretrainedSlots) -> dict[str, Any]:
         """How its text was cut, as options of a task that has these places."""
         o = self.options
         if places.token != "token":  # punctuation and case are those of another text too
@@ -132,7 +132,7 @@ class Source(NamedTuple):
         """Which tokens it met in training, (K,)."""
         return torch.tensor(self.vocab.counts) > 0
 
-    def embedding(self, places: Places) -> Tensor:
+    def embedding(self, places: PretrainedSlots) -> Tensor:
         """(K, width)"""
         weight = self.model.embedding.weight
         assert weight is not None
@@ -144,7 +144,7 @@ class Source(NamedTuple):
         table[special] = table[first_input(self.vocab)]
         return table
 
-    def put_output(self, places: Places, parameters: dict[str, nn.Parameter], rows: list[int]) -> str:
+    def put_output(self, places: PretrainedSlots, parameters: dict[str, nn.Parameter], rows: list[int]) -> str:
         """The softmax over the vocabulary, by token: V and its bias."""
         assert places.output is not None
         if self.model.bias is None or places.output[1] not in parameters:  # an adaptive softmax has clusters instead
@@ -160,12 +160,12 @@ class Source(NamedTuple):
         if matrix is not None:  # else it is the embedding
             if matrix.shape[1] != V.shape[1]:
                 return ""
-            put_rows(matrix, rows, V, V[self.seen])
-        put_rows(parameters[places.output[1]], rows, c, c[self.seen])
+            copy_rows(matrix, rows, V, V[self.seen])
+        copy_rows(parameters[places.output[1]], rows, c, c[self.seen])
         return ", output"
 
 
-def check_pair(first: Source, second: Source) -> None:
+def check_pair(first: SourceModel, second: SourceModel) -> None:
     """Of a network of both directions: alike but for that."""
     if {first.way, second.way} != {"forward", "backward"}:
         raise OptionError(
@@ -174,7 +174,7 @@ def check_pair(first: Source, second: Source) -> None:
         )
     if first.vocab.tokenizer != second.vocab.tokenizer:
         raise OptionError(f"--from {first.path} --from {second.path}: their tokens are cut in other ways")
-    for name in (*SHAPE, "layers"):
+    for name in (*SHAPE_OPTIONS, "layers"):
         if (a := getattr(first.options, name)) != (b := getattr(second.options, name)):
             raise OptionError(f"--from {first.path} --from {second.path}: they differ in {flag_of(name)}, {a} and {b}")
 
@@ -184,22 +184,22 @@ AnyTask = Task[Any, Any, Any, Any]
 
 
 @dataclass
-class Beginning:
+class WarmStart:
     """What a run begins with; with neither, all is drawn."""
 
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceModel, ...] = ()
     vectors: str | None = None
     rows: Vectors | None = None
     """What the file of vectors has for the vocabulary, once data is read."""
 
     @classmethod
-    def of(cls, options: TaskOptions, trust: bool = False) -> Beginning:
-        if not isinstance(options, CarryOptions):
+    def of(cls, options: TaskOptions, trust: bool = False) -> WarmStart:
+        if not isinstance(options, WarmStartOptions):
             return cls()
         paths = options.from_
         if len(paths) > 2:
             raise OptionError(f"--from takes one language model, or two of opposite directions, got {len(paths)}")
-        sources = tuple(Source.open(path, trust) for path in paths)
+        sources = tuple(SourceModel.open(path, trust) for path in paths)
         if len(sources) == 2:
             check_pair(*sources)
         return cls(sources, options.vectors)
@@ -224,7 +224,7 @@ class Beginning:
         if places.token not in names and first.options.token != "word":
             what = f"a model of {first.options.token}s, and the task {name_of(options)} reads words"
             raise OptionError(f"--from {first.path}: {what}")
-        there = {name: getattr(first.options, name) for name in SHAPE} if places.recurrent else {}
+        there = {name: getattr(first.options, name) for name in SHAPE_OPTIONS} if places.recurrent else {}
         if there.get("hidden_top") and "hidden_top" not in names:
             what = f"its last layer has another width, and the task {name_of(options)} has layers of one"
             raise OptionError(f"--from {first.path}: {what}")
@@ -233,14 +233,14 @@ class Beginning:
         if places.recurrent and "direction" in names:
             options = self._with_direction(options, places)
         own = {places.layers: first.options.layers} if places.recurrent else {}
-        own |= _carried(options)
+        own |= _warm_start_defaults(options)
         return options.fixed(**{n: own[n] for n in own if n in names and not options.is_set(n) and n != "epochs"})
 
-    def _with_direction(self, options: OptionsT, places: Places) -> OptionsT:
+    def _with_direction(self, options: OptionsT, places: PretrainedSlots) -> OptionsT:
         """What reads may read from the other end too, with weights of its own; what writes may not."""
         way = "both" if len(self.sources) == 2 else self.sources[0].way
         fits = {way, "both"} if way == "forward" and places.output is None else {way}
-        own = _carried(options).get("direction", way)
+        own = _warm_start_defaults(options).get("direction", way)
         if not options.is_set("direction"):
             return options.fixed(direction=own if own in fits else way)
         given = options.direction  # type: ignore[attr-defined]
@@ -259,7 +259,7 @@ class Beginning:
             return self._read_with_vectors(task, self.vectors)
         if not self.sources:
             return task.read()
-        places = _places(task)
+        places = _slots(task)
         known = self.sources[0].vocab
         for source in self.sources[1:]:
             known = known.joined(source.vocab)
@@ -274,7 +274,7 @@ class Beginning:
         return task.read(vocabs | {places.vocab: known.joined(own)})
 
     def _read_with_vectors(self, task: AnyTask, file: str) -> Any:
-        data, name = task.read(), _places(task).vocab
+        data, name = task.read(), _slots(task).vocab
         if extra := task.options.vectors_extra:
             data = task.read(data.vocabs | {name: data.vocabs[name].with_unseen(first_tokens(file, extra))})
         self.rows = read_vectors(file, data.vocabs[name].tokens)
@@ -289,7 +289,7 @@ class Beginning:
         """Put what there is into a network; said in a line each."""
         if self.vectors is None and not self.sources:
             return []
-        places, parameters = _places(task), dict(model.named_parameters())
+        places, parameters = _slots(task), dict(model.named_parameters())
         vocab, table = vocabs[places.vocab], parameters[places.embedding]
         if self.vectors is not None:
             return [self._fill_vectors(table, vocab)]
@@ -298,12 +298,12 @@ class Beginning:
             given = {name.removeprefix("recurrent."): p for name, p in source.model.recurrent.named_parameters()}
             width = source.options.embedding
             rows = [vocab.ids[token] for token in source.vocab.tokens]
-            put_rows(table[:, at : at + width], rows, source.embedding(places), source.embedding(places)[source.seen])
+            copy_rows(table[:, at : at + width], rows, source.embedding(places), source.embedding(places)[source.seen])
             said = f"embedding of {len(rows) - len(SPECIALS):,} of {len(vocab) - len(SPECIALS):,} tokens"
             if places.recurrent:
                 columns = slice(at, table.shape[1])
                 backward = source.way == "backward" and places.output is None  # what writes has its lines reversed
-                put = put_layers(parameters, places.recurrent, given, backward=backward, columns=columns)
+                put = copy_layers(parameters, places.recurrent, given, backward=backward, columns=columns)
                 said += "".join(f", layer {layer} {source.way}" for layer in put)
             if places.output is not None:
                 said += source.put_output(places, parameters, rows)
@@ -315,7 +315,7 @@ class Beginning:
         assert self.rows is not None, "data is read first"
         found, rows = self.rows
         unknown = table[UNK].clone()
-        put_rows(table, found, torch.from_numpy(rows))
+        copy_rows(table, found, torch.from_numpy(rows))
         if UNK not in found:
             table[UNK] = unknown
         known, total = sum(k >= len(SPECIALS) for k in found), len(vocab) - len(SPECIALS)
@@ -325,20 +325,20 @@ class Beginning:
 
     def fingerprints(self, folder: Path) -> dict[str, list[Fingerprint]]:
         """What a run in a folder began with, by option: of a run its weights, of vectors their file."""
-        found = {"from_": [replace(s.weights, name=outside(folder, s.path)) for s in self.sources]}
+        found = {"from_": [replace(s.weights, name=relative_path(folder, s.path)) for s in self.sources]}
         if self.vectors is not None:
-            found["vectors"] = [Fingerprint(outside(folder, self.vectors), *fingerprint(self.vectors))]
+            found["vectors"] = [Fingerprint(relative_path(folder, self.vectors), *fingerprint(self.vectors))]
         return {option: known for option, known in found.items() if known}
 
 
-def _places(task: AnyTask) -> Places:
+def _slots(task: AnyTask) -> PretrainedSlots:
     assert task.places is not None, "only such a task has the options"
     return task.places
 
 
-def _carried(options: TaskOptions) -> Mapping[str, Any]:
+def _warm_start_defaults(options: TaskOptions) -> Mapping[str, Any]:
     """Return the defaults of a task that starts from a language model."""
-    return options.carried if isinstance(options, CarryOptions) else {}
+    return options.carried if isinstance(options, WarmStartOptions) else {}
 
 
 def _agreeing(options: OptionsT, there: dict[str, Any], origin: str) -> OptionsT:

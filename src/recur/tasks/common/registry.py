@@ -12,7 +12,7 @@ from typing import Any
 
 from recur.errors import CellError, OptionError, shown, unknown
 from recur.options import Options, flag_of, read_toml, spelled
-from recur.tasks.common.options import GPU_FACTOR, CarryOptions, InputOptions, TaskOptions, cell_of
+from recur.tasks.common.options import GPU_FACTOR, InputOptions, TaskOptions, WarmStartOptions, cell_of
 from recur.utils.trust import cell_file, check_cells
 
 BUILT_IN = ("pydoc", "stdlib", "-", "/dev/stdin")
@@ -93,7 +93,7 @@ def read_options(task: str, fields: Mapping[str, object], where: str) -> TaskOpt
     except OptionError as error:
         raise OptionError(f"{where}{error}") from None
     for name in (*PATHS, *ORIGINS):
-        if name in made.names() and "" in listed(getattr(made, name)):
+        if name in made.names() and "" in as_list(getattr(made, name)):
             raise OptionError(f"{where}{spelled(name)}: a text's name is empty; name a file or a folder")
     return made
 
@@ -122,7 +122,7 @@ def refusal(task: str, name: str, flag: str = "") -> str:
 
 def arguments_of(task: str, fields: Mapping[str, Any]) -> list[str]:
     """What `recur train` is given for these options."""
-    found = [*map(str, listed(fields.get("texts"))), "--task", task]
+    found = [*map(str, as_list(fields.get("texts"))), "--task", task]
     for name in options_class(task).names():
         value = fields.get(name)
         if name == "texts" or value is None:
@@ -130,7 +130,7 @@ def arguments_of(task: str, fields: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             found.append(flag_of(name) if value else f"--no-{flag_of(name).removeprefix('--')}")
             continue
-        for one in listed(value):
+        for one in as_list(value):
             word = repr(one) if isinstance(one, float) else str(one)
             found += [f"{flag_of(name)}={word}"] if word.startswith("-") else [flag_of(name), word]
     return found
@@ -154,11 +154,11 @@ def with_paths(fields: dict[str, object], folder: Path) -> dict[str, object]:
     for name in (*PATHS, *ORIGINS):
         if name in fields:
             given = fields[name]
-            names = [_inside(folder, n) if isinstance(n, str) else n for n in listed(given)]
+            names = [_resolved_path(folder, n) if isinstance(n, str) else n for n in as_list(given)]
             fields[name] = names[0] if name == "vectors" and isinstance(given, str) else names
     cell = fields.get("cell")
     if isinstance(cell, str) and (file := cell_file(cell)):
-        fields["cell"] = _inside(folder, file) + cell[len(file) :]
+        fields["cell"] = _resolved_path(folder, file) + cell[len(file) :]
     return fields
 
 
@@ -167,11 +167,11 @@ def without_paths(fields: Mapping[str, object], folder: Path) -> dict[str, objec
     found = dict(fields)
     for name in (*PATHS, *ORIGINS):
         if (given := found.get(name)) is not None:
-            names = [outside(folder, str(n)) for n in listed(given)]
+            names = [relative_path(folder, str(n)) for n in as_list(given)]
             found[name] = names if isinstance(given, list | tuple) else names[0]
     cell = found.get("cell")
     if isinstance(cell, str) and (file := cell_file(cell)):
-        found["cell"] = outside(folder, file) + cell[len(file) :]
+        found["cell"] = relative_path(folder, file) + cell[len(file) :]
     return found
 
 
@@ -180,28 +180,28 @@ def config_text(options: TaskOptions, folder: Path) -> str:
     fields: dict[str, Any] = {}
     for name in (*PATHS, *ORIGINS):
         if name in options.names() and (given := getattr(options, name)) is not None:
-            names = tuple(outside(folder, n) for n in listed(given))
+            names = tuple(relative_path(folder, n) for n in as_list(given))
             fields[name] = names[0] if isinstance(given, str) else names
     cell = cell_of(options)
     if file := cell_file(cell):
         carried = os.path.realpath(file) == os.path.realpath(folder / CELL)
-        fields["cell"] = (CELL if carried else outside(folder, file)) + cell[len(file) :]
+        fields["cell"] = (CELL if carried else relative_path(folder, file)) + cell[len(file) :]
     return f'task = "{name_of(options)}"\n' + options.changed(**fields).to_toml()
 
 
-def listed(given: object) -> Sequence[Any]:
+def as_list(given: object) -> Sequence[Any]:
     """What an option names, be it one or several."""
     return given if isinstance(given, list | tuple) else () if given is None else (given,)
 
 
-def _inside(folder: Path, name: str) -> str:
+def _resolved_path(folder: Path, name: str) -> str:
     if name in BUILT_IN or Path(name).is_absolute():
         return name
     found = os.path.normpath(os.path.join(os.path.realpath(folder), name))
     return os.path.relpath(found) if not folder.is_absolute() else found
 
 
-def outside(folder: Path, name: str) -> str:
+def relative_path(folder: Path, name: str) -> str:
     """A path of this process, relative to a folder."""
     if name in BUILT_IN or Path(name).is_absolute():
         own = name not in BUILT_IN and Path(name).is_relative_to(folder.absolute())
@@ -236,7 +236,7 @@ def shown_default(cls: type[Options], name: str) -> str:
         }
         shown = own.get(name, shown)
         others = [f"{token}s: {shown_value(d[name])}" for token, d in cls.by_token.items() if name in d]
-        if issubclass(cls, CarryOptions) and name in cls.carried:
+        if issubclass(cls, WarmStartOptions) and name in cls.carried:
             others.append(f"with --from: {shown_value(cls.carried[name])}")
         shown += f" ({', '.join(others)})" if others else ""
     return shown

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recur.errors import RunError
 from recur.options import parse_toml
-from recur.tasks.common.options import TaskOptions, TextOptions, cell_of
+from recur.tasks.common.options import DataOptions, TaskOptions, cell_of
 from recur.tasks.common.registry import (
     BUILT_IN,
     CELL,
     PATHS,
-    listed,
-    outside,
+    as_list,
     read_options,
     reads_numbers,
+    relative_path,
     task_of,
     with_paths,
 )
@@ -91,7 +91,7 @@ def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, 
     return options.changed(cell=f"{folder / CELL}{cell[len(file) :]}"), source
 
 
-def texts_of(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -> dict[str, list[Fingerprint]]:
+def text_fingerprints(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -> dict[str, list[Fingerprint]]:
     """Return the fingerprints of the texts that a run in a folder is trained on, by option; remember that this user
     has trained with them."""
     from recur.data.text.sources import fingerprint
@@ -99,9 +99,9 @@ def texts_of(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -
     from recur.runs.trust import allow_text
 
     found = {
-        option: [Fingerprint(outside(folder, name), *fingerprint(name)) for name in names]
+        option: [Fingerprint(relative_path(folder, name), *fingerprint(name)) for name in names]
         for option in parts
-        if (names := options.paths(option) if isinstance(options, TextOptions) else ())
+        if (names := options.paths(option) if isinstance(options, DataOptions) else ())
     }
     for text in (text for many in found.values() for text in many):
         allow_text(text)
@@ -117,7 +117,7 @@ def check_texts_of_file(
     from recur.runs import Fingerprint
     from recur.runs.trust import allow_text, check_allowed
 
-    names = [str(name) for part in PATHS for name in listed(fields.get(part)) if name not in BUILT_IN]
+    names = [str(name) for part in PATHS for name in as_list(fields.get(part)) if name not in BUILT_IN]
     for name in names:
         text = Fingerprint(os.path.abspath(name), 0, "")  # by its path: a sweep keeps no digests
         if named_by_user:
@@ -125,7 +125,7 @@ def check_texts_of_file(
         check_allowed(folder, files_of(name), text, allow_path)
 
 
-def with_own_texts(
+def with_run_texts(
     run: Run,
     options: OptionsT,
     parts: Sequence[str] = PATHS,
@@ -137,21 +137,23 @@ def with_own_texts(
     is opened only with this user's consent (`recur.runs.trust`)."""
     found = {}
     for option in parts:
-        names: tuple[str, ...] = options.paths(option) if isinstance(options, TextOptions) else ()
+        names: tuple[str, ...] = options.paths(option) if isinstance(options, DataOptions) else ()
         known = run.manifest.texts.get(option, [])
         if len(names) != len(known):
             raise RunError(f"{run.config} and manifest.json name other texts: {option}")
         found[option] = tuple(
-            _found(run, name, text, changed, allow_path) for name, text in zip(names, known, strict=True)
+            _find_text(run, name, text, changed, allow_path) for name, text in zip(names, known, strict=True)
         )
     return options.changed(**{option: names for option, names in found.items() if names})
 
 
-def _found(run: Run, name: str, known: Fingerprint, changed: bool, allow_path: Sequence[str | Path]) -> str:
+def _find_text(run: Run, name: str, known: Fingerprint, changed: bool, allow_path: Sequence[str | Path]) -> str:
     from recur.data.text.sources import files_of, fingerprint, is_there
     from recur.runs.trust import check_allowed
 
-    recorded = replace(known, name=outside(run.path, name))  # the path is config.toml's, whatever the manifest says
+    recorded = replace(
+        known, name=relative_path(run.path, name)
+    )  # the path is config.toml's, whatever the manifest says
 
     def may_open(path: str) -> bool:
         if path in BUILT_IN:

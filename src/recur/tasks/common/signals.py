@@ -19,15 +19,15 @@ from recur.models.inputs import SignalInput
 from recur.models.signals import NO_LABEL, Numbers
 from recur.runs import Vocabs
 from recur.tasks.common.batching import split, with_time_scale
-from recur.tasks.common.classification import classes_of, label_vocab, names_vocab, numbers_of
-from recur.tasks.common.contract import Task, of_several_lengths
+from recur.tasks.common.classification import class_names, class_numbers, label_vocab, names_vocab
+from recur.tasks.common.contract import Task, variable_length_blocker
 from recur.tasks.common.options import with_input
 
 ROWS = 64
 """Sequences measured as one batch."""
 
 
-class Example(NamedTuple):
+class SignalExample(NamedTuple):
     values: Values
     """(T, D), neighbours stacked where they are to be."""
     labels: list[int]
@@ -50,7 +50,7 @@ class SignalBatch(NamedTuple):
     counts: Tensor
 
     @classmethod
-    def of(cls, examples: Sequence[Example]) -> Self:
+    def of(cls, examples: Sequence[SignalExample]) -> Self:
         lengths, counts = [example.size for example in examples], [len(example.labels) for example in examples]
         x = np.zeros((len(examples), max(lengths), examples[0].values.shape[1]), np.float32)
         labels = np.full((len(examples), max(1, *counts)), NO_LABEL)
@@ -69,8 +69,8 @@ class SignalBatch(NamedTuple):
 @dataclass(frozen=True)
 class SignalData:
     vocabs: Vocabs
-    train: list[Example]
-    valid: list[Example]
+    train: list[SignalExample]
+    valid: list[SignalExample]
 
 
 def stacked(values: Values, k: int) -> Values:
@@ -80,7 +80,7 @@ def stacked(values: Values, k: int) -> Values:
     return found
 
 
-def moments(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+def mean_and_deviation(examples: Sequence[SignalExample]) -> tuple[Tensor, Tensor]:
     """Mean and deviation of every feature over all steps, 1 for one that does not change."""
     steps = sum(example.size for example in examples)
     mean = sum(example.values.sum(0, dtype=np.float64) for example in examples) / steps
@@ -120,9 +120,9 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
             vocabs = {"features": names_vocab(names), "labels": labels}
         return SignalData(vocabs, self.encode(train, vocabs), self.encode(valid, vocabs))
 
-    def encode(self, signals: Iterable[Signal], vocabs: Vocabs) -> list[Example]:
+    def encode(self, signals: Iterable[Signal], vocabs: Vocabs) -> list[SignalExample]:
         """Those without labels have none."""
-        numbers, width = numbers_of(vocabs["labels"]), len(classes_of(vocabs["features"]))
+        numbers, width = class_numbers(vocabs["labels"]), len(class_names(vocabs["features"]))
         found = []
         for signal in signals:
             if signal.values.shape[1] != width:
@@ -130,27 +130,27 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
                 raise TextError(f"{signal.where} has {here} features a step, and this model learned from {width}")
             names = () if signal.target is None else self.targets(signal)
             labels = [numbers.get(name, NO_LABEL) for name in names]
-            found.append(Example(stacked(signal.values, self.options.stack), labels, names, signal.where))
+            found.append(SignalExample(stacked(signal.values, self.options.stack), labels, names, signal.where))
         return found
 
     def describe(self, data: SignalData) -> str:
         steps = sum(example.size for example in data.train)
-        D, classes = len(classes_of(data.vocabs["features"])), len(classes_of(data.vocabs["labels"]))
+        D, classes = len(class_names(data.vocabs["features"])), len(class_names(data.vocabs["labels"]))
         many = f"{D} features a step" if D > 1 else "one feature a step"
         return f"{len(data.train):,} sequences of {steps:,} steps to learn from, {many}, {classes} classes"
 
     def width(self, vocabs: Vocabs) -> int:
-        return len(classes_of(vocabs["features"])) * int(self.options.stack)
+        return len(class_names(vocabs["features"])) * int(self.options.stack)
 
     def start(self, model: ModelT, data: SignalData) -> None:
         assert isinstance(model.embedding, SignalInput)
-        model.embedding.fit(*moments(data.train))
+        model.embedding.fit(*mean_and_deviation(data.train))
 
-    def batches(self, data: SignalData) -> Shuffled[Example, SignalBatch]:
+    def batches(self, data: SignalData) -> Shuffled[SignalExample, SignalBatch]:
         return Shuffled(data.train, self.batch, self.options.seed, SignalBatch.of, lambda example: example.size)
 
     def unrecordable(self, data: SignalData) -> str:
-        return of_several_lengths((example.size for example in data.train), self.options)
+        return variable_length_blocker((example.size for example in data.train), self.options)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))
@@ -163,7 +163,9 @@ def signals_of(given: str | Path | np.ndarray[Any, Any]) -> list[Signal]:
     return read_signals([str(given)], labelled=False)
 
 
-def by_length(examples: Sequence[Example], run: Callable[[SignalBatch], Iterable[Any]], rows: int = ROWS) -> list[Any]:
+def by_length(
+    examples: Sequence[SignalExample], run: Callable[[SignalBatch], Iterable[Any]], rows: int = ROWS
+) -> list[Any]:
     """What `run` gives for each example, those of like length together, in their own order."""
     order = sorted(range(len(examples)), key=lambda k: examples[k].size)
     found: list[Any] = [None] * len(examples)

@@ -14,7 +14,7 @@ from torch import nn
 from recur.data.text.stream import WHOLE, Share
 from recur.errors import OptionError
 from recur.runs import Vocabs
-from recur.tasks.common.contract import Task, as_file_name, drawn_on_the_cpu
+from recur.tasks.common.contract import Task, as_file_name, cpu_sampling_blocker
 from recur.tasks.common.options import TaskOptions
 from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject, Metrics
@@ -32,7 +32,7 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True)
-class Generated(Generic[BatchT]):
+class GeneratedData(Generic[BatchT]):
     """Batches drawn from (seed, epoch, place in it) alone."""
 
     draw: Callable[[np.random.Generator, int], BatchT]
@@ -42,7 +42,7 @@ class Generated(Generic[BatchT]):
     vocabs: Vocabs = field(default_factory=dict)
     share: Share = WHOLE
 
-    def shared(self, share: Share) -> Generated[Any]:
+    def shared(self, share: Share) -> GeneratedData[Any]:
         return replace(self, share=share)
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
-class SyntheticTask(Task[OptionsT, Generated[BatchT], ModelT, BatchT]):
+class SyntheticTask(Task[OptionsT, GeneratedData[BatchT], ModelT, BatchT]):
     verb = "eval"
     unit = "sequences"
 
@@ -91,14 +91,14 @@ class SyntheticTask(Task[OptionsT, Generated[BatchT], ModelT, BatchT]):
     def is_solved(self, scores: Metrics) -> bool:
         """Whether scores are good enough to say so."""
 
-    def read(self, vocabs: Vocabs | None = None) -> Generated[BatchT]:
-        return Generated(self.draw, self.batch, self.options.seed)
+    def read(self, vocabs: Vocabs | None = None) -> GeneratedData[BatchT]:
+        return GeneratedData(self.draw, self.batch, self.options.seed)
 
-    def batches(self, data: Generated[BatchT]) -> Generated[BatchT]:
+    def batches(self, data: GeneratedData[BatchT]) -> GeneratedData[BatchT]:
         return data
 
-    def unrecordable(self, data: Generated[BatchT]) -> str:
-        return drawn_on_the_cpu(self.options)
+    def unrecordable(self, data: GeneratedData[BatchT]) -> str:
+        return cpu_sampling_blocker(self.options)
 
 
 class Solver(Predictor[ModelT]):

@@ -15,9 +15,9 @@ from recur.data.text import Pair, Vocab
 from recur.models import Decoder, Scores
 from recur.runs import Vocabs
 from recur.tasks.common.batching import EncodedPair, PairBatch, PairData, encode_pairs, pair_batch, pair_size
-from recur.tasks.common.contract import Moment, Task, TrainingStep
+from recur.tasks.common.contract import Task, TrainingProgress, TrainingStep
 from recur.tasks.common.metrics import perplexity
-from recur.tasks.common.options import Teacher, WritingOptions
+from recur.tasks.common.options import DecoderTaskOptions, TeacherForcing
 from recur.utils.types import Metrics
 
 ROWS = 128
@@ -28,11 +28,11 @@ MEASURED = 500
 
 
 Item = TypeVar("Item")
-OptionsT = TypeVar("OptionsT", bound=WritingOptions)
+OptionsT = TypeVar("OptionsT", bound=DecoderTaskOptions)
 WriterT = TypeVar("WriterT", bound=nn.Module)
 
 
-class WritingTask(Task[OptionsT, PairData, WriterT, PairBatch]):
+class DecoderTask(Task[OptionsT, PairData, WriterT, PairBatch]):
     """Pairs; the second half is written by a decoder."""
 
     unit = "symbols"
@@ -41,7 +41,7 @@ class WritingTask(Task[OptionsT, PairData, WriterT, PairBatch]):
 
     def __init__(self, options: OptionsT) -> None:
         super().__init__(options)
-        self.teacher = Teacher.parse(options.teacher)
+        self.teacher = TeacherForcing.parse(options.teacher)
 
     def encode(self, pairs: Sequence[Pair], source: Vocab, target: Vocab, *, training: bool) -> list[EncodedPair]:
         """Ids of pairs, or what is wrong with one. To be measured, a target may be longer than what is ever written."""
@@ -65,7 +65,7 @@ class WritingTask(Task[OptionsT, PairData, WriterT, PairBatch]):
         """The model's scores of a batch."""
 
     def training_step(
-        self, model: WriterT, batch: PairBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: WriterT, batch: PairBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         decoder = _decoder(model)
         predictions = int(decoder.predictions(batch.lengths).sum())
@@ -101,7 +101,7 @@ def _decoder(model: nn.Module) -> Decoder:
     return decoder
 
 
-def some_of(items: Sequence[Item]) -> Sequence[Item]:
+def sample_evenly(items: Sequence[Item]) -> Sequence[Item]:
     """Evenly spread ones, not many more than are measured while training."""
     return items[:: -(-len(items) // MEASURED)]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from recur.i18n import said
 from recur.tasks.common.contract import Baseline, Remark, Task
-from recur.tasks.common.metrics import best_of, better, metric_of, show, words
+from recur.tasks.common.metrics import best_value, format_metric, is_better, metric_label, metric_of
 from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject, Metrics
 
@@ -39,10 +39,10 @@ UNSTABLE = 0.1
 AnyTask = Task[Any, Any, Any, Any]
 
 
-def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
+def training_remarks(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
     """Whether figures were still getting better, or had begun to get worse."""
     name, entries = task.curve, [entry for entry in history if is_number(entry.get(task.curve))]
-    values = [to_lose(name, float(entry[name])) for entry in entries]
+    values = [distance_to_best(name, float(entry[name])) for entry in entries]
     losses = [float(entry["valid_loss"]) for entry in entries if is_number(entry.get("valid_loss"))]
     if diverged := divergence(task, history):
         return [diverged]
@@ -52,14 +52,14 @@ def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
         return [overfits]
     if second_half(task, history) <= FALLING or min(values) == 0.0:  # which cannot become better
         return []
-    longer = said("{metric} was still getting better when it ended", metric=words(name))
-    return [by_heart(task, entries) or Remark(longer, longer_option(task), "longer")]
+    longer = said("{metric} was still getting better when it ended", metric=metric_label(name))
+    return [memorises(task, entries) or Remark(longer, longer_option(task), "longer")]
 
 
 def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
     """The share that the second half of a run took off its figure or its loss, where it ended with its best."""
     entries = [entry for entry in history if is_number(entry.get(task.curve))]
-    values = [to_lose(task.curve, float(entry[task.curve])) for entry in entries]
+    values = [distance_to_best(task.curve, float(entry[task.curve])) for entry in entries]
     losses = [float(entry["valid_loss"]) for entry in entries if is_number(entry.get("valid_loss"))]
     return max(gain(values), gain(losses) if len(losses) == len(values) else 0.0) if len(values) > 1 else 0.0
 
@@ -95,7 +95,7 @@ def _overfits(
         turned = _has_turned(values, WORSE) and _has_turned(losses, max(TURNED, error))
     else:
         turned = _has_turned(values, max(WORSE, error))
-    best, last = (show(task.curve, entries[k][task.curve]) for k in (at, -1))
+    best, last = (format_metric(task.curve, entries[k][task.curve]) for k in (at, -1))
     if not turned or best == last:
         return None
     sentence = said(
@@ -113,7 +113,7 @@ def standard_error(entries: Sequence[JsonObject]) -> float:
     return 0.5 / math.sqrt(examples) if isinstance(examples, int) and examples > 0 else 0.0
 
 
-def by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
+def memorises(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
     """Where the training loss lies far below the other one."""
     losses = [entries[-1].get(name) for name in ("train_loss", "valid_loss")]
     if not all(map(is_number, losses)):
@@ -141,7 +141,7 @@ def gain(values: Sequence[float]) -> float:
     return (half - best) / (abs(half) or 1.0) if ended else 0.0
 
 
-def to_lose(name: str, value: float) -> float:
+def distance_to_best(name: str, value: float) -> float:
     """A figure of which less is better, 0 being the best there is, where there is one."""
     if not metric_of(name).higher:
         return value
@@ -231,16 +231,16 @@ def all_remarks(
     name = metric or task.curve
     figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
     value = metrics.get(name)
-    remarks = [*standing(name, value, plain), *task.remarks(figures), *training(task, history)]
+    remarks = [*compare_with_baselines(name, value, plain), *task.remarks(figures), *training_remarks(task, history)]
     if not any(remark.option for remark in remarks):
-        if begun := hardly_begun(name, value, plain):
+        if begun := no_progress_message(name, value, plain):
             remarks.append(Remark(begun, longer_option(task), "begun"))
-        elif behind(name, value, plain) and (why := _why_behind(task, history)):
+        elif is_behind(name, value, plain) and (why := _why_behind(task, history)):
             remarks.append(why)
     return remarks
 
 
-def judged(predictor: Predictor[Any], row: JsonObject) -> JsonObject:
+def verdict_json(predictor: Predictor[Any], row: JsonObject) -> JsonObject:
     """What there is to say of a trained model that was measured: the `metric` that decides, the verdict and the option
     to try; `row` has its figures, and those of plain models `beside` them."""
     curve = predictor.task.curve.removeprefix("valid_")
@@ -250,19 +250,24 @@ def judged(predictor: Predictor[Any], row: JsonObject) -> JsonObject:
     return {"metric": metric, **verdict(predictor.task, figures, plain, predictor.run.metrics(), metric).as_json()}
 
 
-def behind(name: str, value: float | None, plain: Iterable[Baseline]) -> bool:
-    return value is not None and any(better(name, other.value, value) for other in plain)
+def is_behind(name: str, value: float | None, plain: Iterable[Baseline]) -> bool:
+    return value is not None and any(is_better(name, other.value, value) for other in plain)
 
 
-def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[Remark]:
+def compare_with_baselines(name: str, value: float | None, plain: Sequence[Baseline]) -> list[Remark]:
     """Where a figure stands among those of plain models."""
     if value is None or not plain:
         return []
-    best = next(p for p in plain if p.value == best_of(name, [p.value for p in plain]))
-    about = {"name": best.name, "metric": words(name), "own": show(name, value), "other": show(name, best.value)}
+    best = next(p for p in plain if p.value == best_value(name, [p.value for p in plain]))
+    about = {
+        "name": best.name,
+        "metric": metric_label(name),
+        "own": format_metric(name, value),
+        "other": format_metric(name, best.value),
+    }
     if about["own"] == about["other"]:
         return [Remark(said("level with {name} in {metric}: {own} against {other}", **about), kind="level")]
-    if better(name, best.value, value):
+    if is_better(name, best.value, value):
         return [Remark(said("behind {name} in {metric}: {own} against {other}", **about), kind="behind")]
     if len(plain) == 1:
         return [Remark(said("ahead of {name}, in {metric}: {own} against {other}", **about), kind="ahead")]
@@ -273,16 +278,16 @@ def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[
     return [Remark(sentence, kind="ahead")]
 
 
-def hardly_begun(name: str, value: float | None, plain: Sequence[Baseline]) -> str:
+def no_progress_message(name: str, value: float | None, plain: Sequence[Baseline]) -> str:
     """Said of a network that is about as good as a model that does not read its input, unless none is better: then
     there may be nothing to learn. Of its size nothing can be told from it, however long it stood still."""
     blind = [one for one in plain if one.name.startswith("always") or one.name in BLIND]
     if value is None or not blind:
         return ""
-    best = next(one for one in blind if one.value == best_of(name, [each.value for each in blind]))
-    nothing = NEAR * to_lose(name, best.value)
-    reading = [to_lose(name, one.value) for one in plain if one not in blind]
-    if to_lose(name, value) < nothing or (reading and min(reading) >= nothing):
+    best = next(one for one in blind if one.value == best_value(name, [each.value for each in blind]))
+    nothing = NEAR * distance_to_best(name, best.value)
+    reading = [distance_to_best(name, one.value) for one in plain if one not in blind]
+    if distance_to_best(name, value) < nothing or (reading and min(reading) >= nothing):
         return ""
     return said("it has hardly begun to learn: {name} is about as good", name=best.name)
 
@@ -293,7 +298,7 @@ def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     if len(entries) < ENOUGH:
         few = said("too little was measured to say whether it was trained long enough")
         return Remark(few, longer_option(task), "few")
-    if learned := by_heart(task, entries):
+    if learned := memorises(task, entries):
         return learned
     if ALONE in entries[-1]:  # a blend, whose figures may stand still while its network learns
         return _network_alone(task, entries)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.baselines.text_ngrams import plain_models
+from recur.baselines.text_ngrams import label_ngram_baselines
 from recur.data.text import SPECIALS, Pair
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Floats, Ids
@@ -21,7 +21,7 @@ from recur.options import Natural, checked
 from recur.runs import Run
 from recur.tasks.common.batching import split, test_part
 from recur.tasks.common.predictor import Predictor
-from recur.tasks.common.teacher_forcing import some_of
+from recur.tasks.common.teacher_forcing import sample_evenly
 from recur.tasks.conditional.task import ConditionalTask, read_lines
 from recur.utils.types import JsonObject
 
@@ -113,7 +113,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         made: JsonObject = {"model": self.name, **found, "bits_per_character": bits, **counts}
         if self.has_training_texts():
             train, valid, _ = split(self.task.options, read_lines)
-            plain = plain_models(train, some_of(valid), self.vocab.tokenizer, self.task.backward)
+            plain = label_ngram_baselines(train, sample_evenly(valid), self.vocab.tokenizer, self.task.backward)
             made["beside"] = [{"model": name, "perplexity": measure(pairs)} for name, measure in plain.items()]
         return made
 

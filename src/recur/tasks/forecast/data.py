@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.baselines.forecasts import Form, choose_form, fit_in_form
+from recur.baselines.forecasts import AutoregressionForm, choose_form, fit_in_form
 from recur.data.series import Clock, Columns, Panel, Series, continued, fill, parse_panel, read_panel
 from recur.data.text.recognition import number
 from recur.data.text.stream import WHOLE, Floats, Share
 from recur.errors import RunError, TextError
 from recur.models.forecaster import Seen
 from recur.runs import Vocabs
-from recur.tasks.common.classification import classes_of
+from recur.tasks.common.classification import class_names
 from recur.tasks.forecast.options import ForecastOptions
 
 
@@ -47,18 +47,18 @@ def check_lists(vocabs: Vocabs) -> None:
         raise RunError(f"the run has no list {missing!r} of what its network reads: an older one; train it again")
 
 
-def as_learned(panel: Panel, vocabs: Vocabs, s: Settings) -> Panel:
+def as_learned(panel: Panel, vocabs: Vocabs, s: RowSettings) -> Panel:
     """The same with the categories that were learned, of which a word that was not seen then is none; refused where
     what the network would read is something else."""
     check_lists(vocabs)
-    own, columns = (*panel.targets, *panel.future), classes_of(vocabs["columns"])
+    own, columns = (*panel.targets, *panel.future), class_names(vocabs["columns"])
     if own != columns:
         raise TextError(
             f"{panel.name} has the columns {', '.join(own)}, where what was learned from has {', '.join(columns)}"
         )
-    known = classes_of(vocabs["known"])
+    known = class_names(vocabs["known"])
     panel = _with_categories(panel, known)
-    for names, learned in ((known_names(panel, s), known), (past_names(panel, s), classes_of(vocabs["past"]))):
+    for names, learned in ((known_names(panel, s), known), (past_names(panel, s), class_names(vocabs["past"]))):
         if tuple(names) != learned:
             raise TextError(f"{panel.name} {_difference(names, learned)}; its columns and dates must be alike")
     return panel
@@ -101,7 +101,7 @@ def _places(values: Floats, words: tuple[str, ...] | None, learned: tuple[str, .
     return np.array([np.nan if np.isnan(value) else moved[int(value)] for value in values])
 
 
-class Settings(NamedTuple):
+class RowSettings(NamedTuple):
     """What rows are made with."""
 
     horizon: int
@@ -130,7 +130,7 @@ class Scale(NamedTuple):
     log: bool
 
     @classmethod
-    def of(cls, values: Floats, s: Settings) -> Self:
+    def of(cls, values: Floats, s: RowSettings) -> Self:
         """Of values (n, V), NaN where nothing was observed."""
         values = np.log(values) if s.transform == "log" else values
         V = values.shape[1]
@@ -157,7 +157,7 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SeriesRows:
     """All rows one behind the other, each with `front` steps like its first before it, and `horizon` behind its last.
     Equal to themselves only, so that steps that read others are of another form."""
 
@@ -183,14 +183,14 @@ class Rows:
     series: tuple[int, ...]
     """Which series of the panel each row is of."""
     scales: tuple[Scale, ...]
-    form: Form | None
+    form: AutoregressionForm | None
     """Of the linear autoregressions."""
-    moved: dict[str, Rows] = field(default_factory=dict, compare=False, repr=False)
+    moved: dict[str, SeriesRows] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def on(self, device: torch.device) -> Rows:
+    def on(self, device: torch.device) -> SeriesRows:
         """The same on a device; moved there once."""
         if device.type == "cpu":
             return self
@@ -198,7 +198,7 @@ class Rows:
             self.moved[str(device)] = self._on(device)
         return self.moved[str(device)]
 
-    def _on(self, device: torch.device) -> Rows:
+    def _on(self, device: torch.device) -> SeriesRows:
         return replace(
             self,
             values=self.values.to(device),
@@ -227,8 +227,12 @@ class Rows:
 
 
 def make_rows(
-    panel: Panel, scaled_by: Sequence[int], fitted_on: Sequence[int], s: Settings, form: Form | Sequence[int]
-) -> Rows:
+    panel: Panel,
+    scaled_by: Sequence[int],
+    fitted_on: Sequence[int],
+    s: RowSettings,
+    form: AutoregressionForm | Sequence[int],
+) -> SeriesRows:
     """Scaled by so many values of each series, with linear autoregressions that are fitted to so many; of a form, or of
     the one that forecasts what stands behind those best, up to so many."""
     own: list[tuple[Floats, Floats, Floats, Floats]] = []
@@ -236,7 +240,7 @@ def make_rows(
     for k, (one, n, m) in enumerate(zip(panel.series, scaled_by, fitted_on, strict=True)):
         _check_values(panel, one, s)
         scale = Scale.of(one.values[:n], s)
-        seen = m if isinstance(form, Form) else form[k]
+        seen = m if isinstance(form, AutoregressionForm) else form[k]
         scaled, filled = scale.forward(one.values), scale.forward(fill(one.values, s.season))
         known, past = _known(panel, one, n, s), _past(one, n, s.gaps)
         V = filled.shape[1]
@@ -248,10 +252,10 @@ def make_rows(
             numbers.append(k)
             channels.append(0 if s.mix else variables[0])
             scales.append(Scale(scale.mean[variables], scale.unit[variables], scale.log))
-    chosen: Form | None = None
+    chosen: AutoregressionForm | None = None
     if s.linear:
         seasons = (s.season,) if s.season > 1 else ()
-        chosen = form if isinstance(form, Form) else choose_form(linear, s.steps, seasons, fitted)
+        chosen = form if isinstance(form, AutoregressionForm) else choose_form(linear, s.steps, seasons, fitted)
         linear = [values[:m] for values, m in zip(linear, fitted, strict=True)]
     weights = None if chosen is None else _autoregressions(linear, s.steps, chosen)
     front = s.back + s.season + (0 if weights is None else weights.shape[2])
@@ -267,7 +271,7 @@ def make_rows(
         return torch.from_numpy(np.concatenate(parts)).float()
 
     whole = np.array([front + T + s.horizon for T in lengths])
-    return Rows(
+    return SeriesRows(
         joined(0),
         joined(1),
         joined(2),
@@ -284,7 +288,7 @@ def make_rows(
     )
 
 
-def known_names(panel: Panel, s: Settings) -> list[str]:
+def known_names(panel: Panel, s: RowSettings) -> list[str]:
     """What is known ahead, column by column."""
     names = [f"covariate {name}" for name in panel.future]
     names += ["season, sine", "season, cosine"] if s.season > 1 else []
@@ -294,12 +298,12 @@ def known_names(panel: Panel, s: Settings) -> list[str]:
     return [*names, *(["time"] if s.clock is not None else [])]
 
 
-def past_names(panel: Panel, s: Settings) -> list[str]:
+def past_names(panel: Panel, s: RowSettings) -> list[str]:
     """What is known until now, column by column."""
     return [*(f"covariate {name}" for name in panel.past), *(["gaps"] if s.gaps else [])]
 
 
-def _known(panel: Panel, one: Series, n: int, s: Settings) -> Floats:
+def _known(panel: Panel, one: Series, n: int, s: RowSettings) -> Floats:
     """(T + horizon, C): covariates scaled by their first n rows and held where they end; the season's phase, the
     calendar, what is the same for the whole series, and the time."""
     length = len(one) + s.horizon
@@ -334,7 +338,7 @@ def _standardised(columns: Floats, n: int, length: int) -> Floats:
     return np.concatenate([scaled, np.repeat(scaled[-1:], length - len(scaled), 0)])
 
 
-def _autoregressions(first: Sequence[Floats], steps: int, form: Form) -> Tensor:
+def _autoregressions(first: Sequence[Floats], steps: int, form: AutoregressionForm) -> Tensor:
     """(R, V, 1 + lags, steps), fitted to the first values (n, V) of each row: of the lags of a form, or of as many as a
     short row has values for; with none it is the naive forecast."""
     weights = np.zeros((len(first), first[0].shape[1], 1 + form.lags, steps))
@@ -348,7 +352,7 @@ def _autoregressions(first: Sequence[Floats], steps: int, form: Form) -> Tensor:
     return torch.from_numpy(weights).float()
 
 
-def _check_values(panel: Panel, one: Series, s: Settings) -> None:
+def _check_values(panel: Panel, one: Series, s: RowSettings) -> None:
     if s.transform == "log" and (one.values <= 0).any():
         row, column = np.argwhere(one.values <= 0)[0]
         where = f"{panel.name}: {one.id}: row {row + 1}: {panel.targets[column]} is {one.values[row, column]:g}"
@@ -363,10 +367,10 @@ EPOCH = 50
 """Batches that an epoch has at least: it passes over a short series several times."""
 
 
-class Windows(NamedTuple):
+class SeriesWindows(NamedTuple):
     """A batch: the rows, and the last steps of the windows."""
 
-    rows: Rows
+    rows: SeriesRows
     which: Tensor
     """(B,)"""
     ends: Tensor
@@ -376,10 +380,10 @@ class Windows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WindowBatches:
+class SeriesWindowBatches:
     """Windows that end at steps first … last − 1 of each row, one in `stride`, from another place in every epoch."""
 
-    rows: Rows
+    rows: SeriesRows
     first: Sequence[int]
     last: Sequence[int]
     back: int
@@ -405,7 +409,7 @@ class WindowBatches:
     def __len__(self) -> int:
         return -(-int(self.quotas.sum()) // self.batch)
 
-    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Windows]:
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[SeriesWindows]:
         draw = np.random.default_rng((self.seed, epoch))
         which, ends = [], []
         for row, quota in enumerate(self.quotas):
@@ -419,4 +423,4 @@ class WindowBatches:
         for k in range(skip, len(self)):
             part = slice(k * self.batch, (k + 1) * self.batch)
             of, to = (torch.from_numpy(found[part][self.share.each()]) for found in (rows, steps))
-            yield Windows(self.rows, of, to, self.back) if len(of) else cast(Windows, None)
+            yield SeriesWindows(self.rows, of, to, self.back) if len(of) else cast(SeriesWindows, None)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from recur.baselines.forecasts import (
+    ForecastBaseline,
     Naive2,
-    Plain,
     SeasonalNaive,
     SharedAutoregression,
     choose_form,
@@ -28,7 +28,7 @@ from recur.models import Forecaster
 from recur.models.forecaster import Seen
 from recur.models.stack import State, each_part
 from recur.tasks.common.batching import FEW
-from recur.tasks.forecast.data import Rows
+from recur.tasks.forecast.data import SeriesRows
 from recur.tasks.forecast.rules import MANY
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 LINEAR = "linear autoregression"
 
 
-def plain_scores(part: Part) -> dict[str, dict[str, Any]]:
+def baseline_scores(part: EvaluationPart) -> dict[str, dict[str, Any]]:
     """Scores by name. What is fitted is fitted to what stands before the part."""
     filled = [fill(one.values, part.season) for one in part.panel.series]
     before = [values[: part.bounds(number)[0]] for number, values in enumerate(filled)]
-    found: dict[str, list[Plain]] = {"naive": [naive_forecasts] * len(filled)}
+    found: dict[str, list[ForecastBaseline]] = {"naive": [naive_forecasts] * len(filled)}
     if part.season > 1:
         found["seasonal naive"] = [SeasonalNaive(part.season)] * len(filled)
         found["naive 2"] = [Naive2.fit(values, part.season) for values in before]
@@ -57,7 +57,7 @@ def plain_scores(part: Part) -> dict[str, dict[str, Any]]:
     return scores
 
 
-def _linear(before: list[Floats], filled: list[Floats], part: Part) -> list[Plain]:
+def _linear(before: list[Floats], filled: list[Floats], part: EvaluationPart) -> list[ForecastBaseline]:
     """In the form that, fitted to the training parts, forecasts the validation parts best; a series that is too short
     for it has the naive forecast. None where all are."""
     seen, learned = _learned(filled, part)
@@ -68,7 +68,7 @@ def _linear(before: list[Floats], filled: list[Floats], part: Part) -> list[Plai
     return [fit_in_form(values, part.horizon, form) or naive_forecasts for values in before]
 
 
-def _shared(before: list[Floats], filled: list[Floats], part: Part) -> SharedAutoregression | None:
+def _shared(before: list[Floats], filled: list[Floats], part: EvaluationPart) -> SharedAutoregression | None:
     """On logarithms, if that forecasts the validation parts better; None where all are too short for a window."""
     seen, learned = _learned(filled, part)
     try:
@@ -77,7 +77,7 @@ def _shared(before: list[Floats], filled: list[Floats], part: Part) -> SharedAut
         return None
 
 
-def _learned(filled: list[Floats], part: Part) -> tuple[list[Floats], list[int]]:
+def _learned(filled: list[Floats], part: EvaluationPart) -> tuple[list[Floats], list[int]]:
     """All series without their test parts, and how many values of each are learned from."""
     seen = [values[: split.valid] for values, split in zip(filled, part.splits, strict=True)]
     return seen, [max(split.train, 1) for split in part.splits]
@@ -92,7 +92,7 @@ AT_ONCE = 1 << 23
 
 @torch.no_grad()
 def forecast(
-    model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray, horizon: int, strategy: str, seed: int
+    model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.ndarray, horizon: int, strategy: str, seed: int
 ) -> np.ndarray:
     """Quantiles (N, k, V, Q), scaled as rows are, of what follows steps `ends` (N,) of the rows `which` (N,)."""
     rows = rows.on(model.device)
@@ -111,7 +111,7 @@ def forecast(
     return found
 
 
-def _quantiles(model: Forecaster, rows: Rows, which: Tensor, parameters: Tensor) -> Tensor:
+def _quantiles(model: Forecaster, rows: SeriesRows, which: Tensor, parameters: Tensor) -> Tensor:
     """(N, k, V, Q) of parameters (N, k, V, P)."""
     unit = rows.unit[which][:, None].expand(parameters.shape[:-1])
     return model.distribution.quantiles(parameters, unit)
@@ -125,7 +125,7 @@ def _batches(which: np.ndarray, ends: np.ndarray, each: int, device: torch.devic
         yield torch.from_numpy(which[part]).to(device), torch.from_numpy(ends[part]).to(device)
 
 
-def _windows(model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray) -> Iterator[Tensor]:
+def _windows(model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.ndarray) -> Iterator[Tensor]:
     L, k, o = model.lags, model.horizon, model.options
     wide = k * (model.sizes.variables * model.distribution.size + model.sizes.known)
     segments = (L + k) // (o.segment or L) + 1
@@ -135,7 +135,7 @@ def _windows(model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray)
         yield _quantiles(model, rows, row, model(rows.seen(row, end, L, k), last)[:, 0])
 
 
-def _states(model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray) -> Iterator[Tensor]:
+def _states(model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.ndarray) -> Iterator[Tensor]:
     """Rows are read once, from their beginning: a network reads forward only, so that one pass serves every origin."""
     k, zero = model.horizon, torch.zeros(1, dtype=torch.long, device=model.device)
     each = k * (model.sizes.variables * model.distribution.size + 2 * model.sizes.known)
@@ -169,7 +169,7 @@ def _groups(which: np.ndarray, ends: np.ndarray, hidden: int) -> Iterator[tuple[
 
 
 def _iterated(
-    model: Forecaster, rows: Rows, which: np.ndarray, ends: np.ndarray, horizon: int, seed: int
+    model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.ndarray, horizon: int, seed: int
 ) -> Iterator[Tensor]:
     """One step at a time, for many futures at once; each draws its next value from the distribution of the last."""
     for row, end in zip(which, ends, strict=True):
@@ -181,7 +181,7 @@ def _iterated(
         yield _paths(model, rows, whole, horizon, draw)[None]
 
 
-def _paths(model: Forecaster, rows: Rows, whole: Seen, horizon: int, draw: torch.Generator) -> Tensor:
+def _paths(model: Forecaster, rows: SeriesRows, whole: Seen, horizon: int, draw: torch.Generator) -> Tensor:
     """(k, V, Q)"""
     T = whole.values.shape[1]
 
@@ -232,7 +232,7 @@ BEATEN = 0.1
 it."""
 
 
-class Part(NamedTuple):
+class EvaluationPart(NamedTuple):
     """What is measured: for each series, the origins, and how many values stand before the first of them."""
 
     panel: Panel
@@ -253,13 +253,13 @@ class Part(NamedTuple):
         return [origins(*bound, self.horizon, stride) for bound, stride in zip(bounds, strides, strict=True)]
 
 
-def pairs(rows: Rows, at: Sequence[Ids]) -> tuple[Ids, Ids]:
+def pairs(rows: SeriesRows, at: Sequence[Ids]) -> tuple[Ids, Ids]:
     """Every row with every origin of its series: rows (N,) and the steps before those origins (N,)."""
     own = [at[number] for number in rows.series]
     return np.repeat(np.arange(len(rows)), [len(one) for one in own]), np.concatenate(own) - 1
 
 
-def by_series(rows: Rows, at: Sequence[Ids], scaled: np.ndarray) -> Iterator[Floats]:
+def by_series(rows: SeriesRows, at: Sequence[Ids], scaled: np.ndarray) -> Iterator[Floats]:
     """Forecasts of all pairs (N, k, V, Q) as those of one series after the other (origins, k, targets, Q), in its
     units."""
     parts: list[Floats] = []
@@ -273,13 +273,15 @@ def by_series(rows: Rows, at: Sequence[Ids], scaled: np.ndarray) -> Iterator[Flo
             parts = []
 
 
-def choose_share(model: Forecaster, run: Callable[[Ids, Ids], np.ndarray], part: Part, rows: Rows) -> None:
+def choose_share(
+    model: Forecaster, run: Callable[[Ids, Ids], np.ndarray], part: EvaluationPart, rows: SeriesRows
+) -> None:
     """How much of the network's part to take: what has the least error of the median on the validation part. Where few
     horizons fit into it, chance alone makes one of several a little better than the base: that must be beaten by
     more."""
     at = part.origins(max(MOST_ORIGINS // len(rows), 8))
     which, ends = pairs(rows, at)
-    target, middle = coming(rows, which, ends, part.horizon), model.quantiles.index(0.5)
+    target, middle = targets_after(rows, which, ends, part.horizon), model.quantiles.index(0.5)
     errors = {}
     for share in SHARES:
         model.share.fill_(share)
@@ -289,18 +291,18 @@ def choose_share(model: Forecaster, run: Callable[[Ids, Ids], np.ndarray], part:
     model.share.fill_(best if errors[best] < errors[0.0] * (1 - BEATEN / apart**0.5) else 0.0)
 
 
-def coming(rows: Rows, which: Ids, ends: Ids, horizon: int) -> np.ndarray:
+def targets_after(rows: SeriesRows, which: Ids, ends: Ids, horizon: int) -> np.ndarray:
     """(N, k, V): what followed, scaled as rows are."""
     steps = (rows.offset.numpy()[which] + ends)[:, None] + np.arange(1, horizon + 1)
     found: np.ndarray = rows.targets.numpy()[steps]
     return found
 
 
-def fit_bands(model: Forecaster, part: Part, rows: Rows, scaled: np.ndarray, move: bool) -> None:
+def fit_intervals(model: Forecaster, part: EvaluationPart, rows: SeriesRows, scaled: np.ndarray, move: bool) -> None:
     """Offsets of quantiles, where these are to be moved, and what is usual one step ahead; both are kept with the
     weights."""
     which, ends = pairs(rows, part.origins())
-    target, channel = coming(rows, which, ends, part.horizon), rows.channel.numpy()[which]
+    target, channel = targets_after(rows, which, ends, part.horizon), rows.channel.numpy()[which]
     kinds = [np.flatnonzero(channel == c) for c in range(model.sizes.channels)]  # as many of each: series have them all
     kinds = [kind[:: -(-len(kind) // MOST_ORIGINS)] for kind in kinds]
     came = np.concatenate([target[kind] for kind in kinds], axis=2).astype(float)
@@ -317,7 +319,7 @@ def fit_bands(model: Forecaster, part: Part, rows: Rows, scaled: np.ndarray, mov
         model.residuals.copy_(torch.from_numpy(at))
 
 
-def with_bands(model: Forecaster, rows: Rows, which: Ids, scaled: np.ndarray) -> np.ndarray:
+def with_intervals(model: Forecaster, rows: SeriesRows, which: Ids, scaled: np.ndarray) -> np.ndarray:
     """Quantiles (N, k, V, Q) moved by the offsets of their channels."""
     V, offsets, channel = model.sizes.variables, model.offsets.cpu().numpy(), rows.channel.numpy()[which]
     found = np.empty_like(scaled)
@@ -327,10 +329,15 @@ def with_bands(model: Forecaster, rows: Rows, which: Ids, scaled: np.ndarray) ->
     return found
 
 
-def first_forecast(model: Forecaster, rows: Rows, part: Part, run: Callable[[Ids, Ids], np.ndarray]) -> str:
+def first_forecast(
+    model: Forecaster, rows: SeriesRows, part: EvaluationPart, run: Callable[[Ids, Ids], np.ndarray]
+) -> str:
     """Something to watch: from the first origin, the first steps ahead of the first series, with their bands."""
     which, ends = (each[:1] for each in pairs(rows, part.origins()))
-    made, came = with_bands(model, rows, which, run(which, ends)), coming(rows, which, ends, part.horizon)[..., None]
+    made, came = (
+        with_intervals(model, rows, which, run(which, ends)),
+        targets_after(rows, which, ends, part.horizon)[..., None],
+    )
     quantiles, true = (rows.scales[0].back(each.astype(np.float64))[0, :FEW, 0] for each in (made, came))
     name, middle = part.panel.series[rows.series[0]].id or part.panel.targets[0], model.quantiles.index(0.5)
     return "\n".join(
@@ -339,7 +346,7 @@ def first_forecast(model: Forecaster, rows: Rows, part: Part, run: Callable[[Ids
     )
 
 
-def score(part: Part, quantiles: Sequence[float], forecasts: Iterable[Floats]) -> dict[str, Any]:
+def score(part: EvaluationPart, quantiles: Sequence[float], forecasts: Iterable[Floats]) -> dict[str, Any]:
     """Of forecasts of one series after the other."""
     tally = Tally(tuple(quantiles), part.horizon)
     for number, (at, made) in enumerate(zip(part.origins(), forecasts, strict=True)):
@@ -349,7 +356,7 @@ def score(part: Part, quantiles: Sequence[float], forecasts: Iterable[Floats]) -
     return found
 
 
-def _add(tally: Tally, part: Part, number: int, at: Ids, made: Floats) -> None:
+def _add(tally: Tally, part: EvaluationPart, number: int, at: Ids, made: Floats) -> None:
     one, (begin, _) = part.panel.series[number], part.bounds(number)
     unit = mase_scales(one.values[:begin], part.season)
     train = part.splits[number].train  # another file than was learned from may be too short to have such a part
@@ -364,7 +371,7 @@ FEWEST = 2
 part."""
 
 
-def can(task: ForecastTask, learned: Sequence[int], at: Sequence[Ids]) -> bool:
+def can_shift(task: ForecastTask, learned: Sequence[int], at: Sequence[Ids]) -> bool:
     """Whether enough has come before the first origin of each series, and there is a band to be moved."""
     if len(task.options.quantiles) == 1:
         return False
@@ -372,11 +379,11 @@ def can(task: ForecastTask, learned: Sequence[int], at: Sequence[Ids]) -> bool:
     return all(n >= least and len(one) and one[0] - n >= needed for n, one in zip(learned, at, strict=True))
 
 
-def moved(
+def shifted_intervals(
     task: ForecastTask,
     model: Forecaster,
-    known: tuple[Rows, Sequence[int]],
-    asked: tuple[Rows, Sequence[Ids]],
+    known: tuple[SeriesRows, Sequence[int]],
+    asked: tuple[SeriesRows, Sequence[Ids]],
     scaled: np.ndarray,
     panel: Panel,
 ) -> np.ndarray:
@@ -390,7 +397,7 @@ def moved(
     which, ends = pairs(before, earlier)
     made = task.forecast(model, before, which, ends)
     new, last = pairs(rows, at)
-    came = [coming(*part, task.horizon) for part in ((before, which, ends), (rows, new, last))]
+    came = [targets_after(*part, task.horizon) for part in ((before, which, ends), (rows, new, last))]
     starts = np.array([panel.series[number].start for number in rows.series])
     clocks = starts[which] + ends + 1, starts[new] + last + 1
     found = np.empty_like(scaled)

@@ -18,7 +18,7 @@ from recur.runs import Run
 from recur.tasks.common.predictor import Prediction, Predictions, Predictor, source_name
 from recur.tasks.common.runs import task_of_run
 from recur.tasks.forecast import evaluation
-from recur.tasks.forecast.evaluation import plain_scores
+from recur.tasks.forecast.evaluation import baseline_scores
 from recur.tasks.forecast.task import ForecastTask, parse_series, read_series
 from recur.utils.types import JsonObject
 
@@ -85,7 +85,7 @@ class SeriesForecaster(Predictor[Forecaster]):
             found["nominal_coverage"] = task.options.quantiles[-1] - task.options.quantiles[0]
         if task.horizon > MOST_STEPS:
             del found["mase_by_step"]
-        beside = plain_scores(part)
+        beside = baseline_scores(part)
         task.plain = {name: scores["mase"] for name, scores in beside.items()}
         yardstick = beside.get("naive 2", beside["naive"])  # without a season they are the same
         for row in (found, *beside.values()):
@@ -111,11 +111,11 @@ class SeriesForecaster(Predictor[Forecaster]):
             rows = task.rows(model, panel, self.run.vocabs, scaled_by, fitted_on)
             which, ends = evaluation.pairs(rows, origins)
             scaled = task.forecast(model, rows, which, ends)
-            if task.options.bands == "rolling" and learned is not None and evaluation.can(task, learned, origins):
+            if task.options.bands == "rolling" and learned is not None and evaluation.can_shift(task, learned, origins):
                 before = task.rows(model, panel, self.run.vocabs, scaled_by, learned)
-                moved = evaluation.moved(task, model, (before, learned), (rows, origins), scaled, panel)
+                moved = evaluation.shifted_intervals(task, model, (before, learned), (rows, origins), scaled, panel)
             else:
-                moved = evaluation.with_bands(model, rows, which, scaled)
+                moved = evaluation.with_intervals(model, rows, which, scaled)
             found = list(evaluation.by_series(rows, origins, moved))
             sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
         return [total / len(self.models) for total in sums]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recur.baselines.forecasts import Plain, SeasonalNaive, fit_autoregressions
+from recur.baselines.forecasts import ForecastBaseline, SeasonalNaive, fit_autoregressions
 from recur.data.series import Panel, Series, deviations, fill, origins, windows
 from recur.data.series.season import panel_seasons
 from recur.data.text.stream import Floats
@@ -27,7 +27,7 @@ MOST_HELD = 1000
 """Steps held out of a long series, unless a horizon needs more."""
 
 
-def settled(o: ForecastOptions, panel: Panel, ahead: int) -> ForecastOptions:
+def settle_options(o: ForecastOptions, panel: Panel, ahead: int) -> ForecastOptions:
     """Options in which nothing of the data is left open; `ahead` is how many values test files hold, 0 without any."""
     season = o.season or _season(o, panel, ahead)
     horizon = o.horizon or ahead or season
@@ -104,7 +104,7 @@ def base_error(panel: Panel, learned: Sequence[int], o: ForecastOptions, base: s
         return None
     filled = [fill(one.values[: n + valid], m) for one, n in zip(panel.series, learned, strict=True)]
     seen = [np.log(values) if transform == "log" else values for values in filled]
-    plain: Sequence[Plain | None] = [SeasonalNaive(m)] * len(seen)
+    plain: Sequence[ForecastBaseline | None] = [SeasonalNaive(m)] * len(seen)
     if base == "linear":
         try:
             plain = fit_autoregressions(seen, k, (m,) if m > 1 else (), list(learned))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.baselines.forecasts import Form
+from recur.baselines.forecasts import AutoregressionForm
 from recur.data.series import Clock, Panel, Split
 from recur.data.text.stream import Ids
 from recur.errors import OptionError
@@ -20,14 +20,22 @@ from recur.models import Forecaster, forecaster
 from recur.models.forecaster import Sizes
 from recur.runs import Vocabs
 from recur.tasks.common.batching import with_time_scale
-from recur.tasks.common.classification import classes_of, names_vocab
-from recur.tasks.common.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation, drawn_on_the_cpu
+from recur.tasks.common.classification import class_names, names_vocab
+from recur.tasks.common.contract import (
+    Baseline,
+    Remark,
+    Task,
+    TrainingProgress,
+    TrainingStep,
+    Validation,
+    cpu_sampling_blocker,
+)
 from recur.tasks.forecast import evaluation
 from recur.tasks.forecast.data import (
-    Rows,
-    Settings,
-    WindowBatches,
-    Windows,
+    RowSettings,
+    SeriesRows,
+    SeriesWindowBatches,
+    SeriesWindows,
     as_learned,
     check_lists,
     known_names,
@@ -36,9 +44,9 @@ from recur.tasks.forecast.data import (
 )
 from recur.tasks.forecast.data import parse_series as parse_series
 from recur.tasks.forecast.data import read_series as read_series
-from recur.tasks.forecast.evaluation import forecast, plain_scores
+from recur.tasks.forecast.evaluation import baseline_scores, forecast
 from recur.tasks.forecast.options import ForecastOptions
-from recur.tasks.forecast.rules import settled
+from recur.tasks.forecast.rules import settle_options
 from recur.utils.types import Metrics
 
 SEGMENT_BATCH = 256
@@ -56,11 +64,11 @@ class SeriesData:
     vocabs: Vocabs
     panel: Panel
     splits: tuple[Split, ...]
-    rows: Rows
+    rows: SeriesRows
     """As they are learned from: scaled by, and fitted to, the training part."""
 
 
-class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
+class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows]):
     name = "forecast"
     unit = "windows"
     likelihood = False
@@ -75,7 +83,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     @classmethod
     def settle(cls, options: ForecastOptions) -> ForecastOptions:
         panel, ahead = read_series(options)
-        options = settled(options, panel, ahead)
+        options = settle_options(options, panel, ahead)
         if options.time_input and options.time_origin is None:
             options = options.changed(time_origin=min(one.start for one in panel.series))
         task = cls(options.changed(time_scale=options.time_scale or 1.0)) if options.time_input else cls(options)
@@ -107,9 +115,9 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         """Steps in a window, or in an example for a state."""
         return self.options.lags or max(self.options.window or 48, self.season)
 
-    def settings(self, gaps: bool) -> Settings:
+    def settings(self, gaps: bool) -> RowSettings:
         o = self.options
-        return Settings(
+        return RowSettings(
             self.horizon,
             self.season,
             self.steps,
@@ -123,9 +131,9 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
             self.clock,
         )
 
-    def settings_of(self, vocabs: Vocabs) -> Settings:
+    def settings_of(self, vocabs: Vocabs) -> RowSettings:
         check_lists(vocabs)
-        return self.settings("gaps" in classes_of(vocabs["past"]))
+        return self.settings("gaps" in class_names(vocabs["past"]))
 
     # Data -----------------------------------------------------------------------------------------------------
 
@@ -183,12 +191,12 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
 
     def rows(
         self, model: Forecaster, panel: Panel, vocabs: Vocabs, scaled_by: Sequence[int], fitted_on: Sequence[int]
-    ) -> Rows:
+    ) -> SeriesRows:
         """Of a panel with the columns of what was learned from, around autoregressions of the form that it was learned
         around."""
         settings = self.settings_of(vocabs)
         lags, direct, relative, ridge = model.form.tolist()
-        form = Form(int(lags), bool(direct), bool(relative), ridge)
+        form = AutoregressionForm(int(lags), bool(direct), bool(relative), ridge)
         return make_rows(as_learned(panel, vocabs, settings), scaled_by, fitted_on, settings, form)
 
     def describe(self, data: SeriesData) -> str:
@@ -208,15 +216,15 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
 
     def new_model(self, vocabs: Vocabs) -> Forecaster:
         check_lists(vocabs)
-        known, past = (len(classes_of(vocabs[name])) for name in ("known", "past"))
-        targets = len(classes_of(vocabs["columns"])) - sum(
-            name.startswith("covariate ") for name in classes_of(vocabs["known"])
+        known, past = (len(class_names(vocabs[name])) for name in ("known", "past"))
+        targets = len(class_names(vocabs["columns"])) - sum(
+            name.startswith("covariate ") for name in class_names(vocabs["known"])
         )
         variables, channels = (targets, 1) if self.options.mix else (1, targets)
         sizes = Sizes(self.steps, known, past, variables, channels, self.horizon)
         return Forecaster(sizes, self.options.quantiles, self.season, self.options)
 
-    def batches(self, data: SeriesData) -> WindowBatches:
+    def batches(self, data: SeriesData) -> SeriesWindowBatches:
         """Windows whose targets all lie in the training part; from a state, each with a forecast from every step. A
         short series is seen from its middle on, in windows that reach back before its first value."""
         o, rows = self.options, data.rows
@@ -224,10 +232,10 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         first = [max(min(self.back, end // 2, end - self.steps) - 1, 0) for end in ends]
         last = [end - self.steps for end in ends]
         stride = 1 if o.lags else max(self.back // 4, 1)
-        return WindowBatches(rows, first, last, self.back, self.batch, o.seed, stride, o.balance)
+        return SeriesWindowBatches(rows, first, last, self.back, self.batch, o.seed, stride, o.balance)
 
     def training_step(
-        self, model: Forecaster, batch: Windows, state: tuple[Any, ...] | None, moment: Moment
+        self, model: Forecaster, batch: SeriesWindows, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         rows = batch.rows.on(model.device)
         which, ends = batch.which.to(model.device), batch.ends.to(model.device)
@@ -242,20 +250,20 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     def unrecordable(self, data: SeriesData) -> str:
         if self.options.base == "linear" and not forecaster.brings_its_own(len(data.rows), self.batch):
             return "--base linear asks which rows of a batch are of one series"
-        return drawn_on_the_cpu(self.options)
+        return cpu_sampling_blocker(self.options)
 
     # Measuring ------------------------------------------------------------------------------------------------
 
-    def forecast(self, model: Forecaster, rows: Rows, which: Ids, ends: Ids) -> np.ndarray:
+    def forecast(self, model: Forecaster, rows: SeriesRows, which: Ids, ends: Ids) -> np.ndarray:
         """Quantiles (N, k, V, Q), scaled as rows are."""
         return forecast(model, rows, which, ends, self.horizon, self.options.strategy, self.options.seed)
 
-    def part(self, panel: Panel, splits: tuple[Split, ...], name: str) -> evaluation.Part:
-        return evaluation.Part(panel, splits, name, self.horizon, self.season)
+    def part(self, panel: Panel, splits: tuple[Split, ...], name: str) -> evaluation.EvaluationPart:
+        return evaluation.EvaluationPart(panel, splits, name, self.horizon, self.season)
 
     def baselines(self, data: SeriesData) -> Iterable[Baseline]:
         """Naive, seasonal naive and a linear autoregression, on the validation part."""
-        scores = plain_scores(self.part(data.panel, data.splits, "valid"))
+        scores = baseline_scores(self.part(data.panel, data.splits, "valid"))
         self.plain = {name: found["mase"] for name, found in scores.items()}
         for name, found in scores.items():
             yield Baseline(name, found["mase"], {f"valid_{key}": found[key] for key in SHOWN if key in found})
@@ -283,8 +291,8 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         evaluation.choose_share(model, run, part, rows)
         which, ends = evaluation.pairs(rows, part.origins())
         scaled = run(which, ends)
-        evaluation.fit_bands(model, part, rows, scaled, move=self.options.bands != "model")
-        moved = evaluation.with_bands(model, rows, which, scaled)
+        evaluation.fit_intervals(model, part, rows, scaled, move=self.options.bands != "model")
+        moved = evaluation.with_intervals(model, rows, which, scaled)
         scores = evaluation.score(part, model.quantiles, evaluation.by_series(rows, part.origins(), moved))
         metrics = {f"valid_{name}": scores[name] for name in SHOWN if name in scores}
         metrics["valid_share"] = float(model.share)

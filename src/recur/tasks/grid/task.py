@@ -19,25 +19,25 @@ from recur.errors import TextError
 from recur.models import GridClassifier
 from recur.models.calibration import calibrated
 from recur.runs import Vocabs
-from recur.tasks.common.batching import FEW, split, with_classes
+from recur.tasks.common.batching import FEW, class_examples, split
 from recur.tasks.common.classification import (
-    class_of,
+    class_names,
+    class_number,
+    class_numbers,
     class_weights,
-    classes_of,
     label_vocab,
-    numbers_of,
-    plain_baselines,
-    validation,
-    weight_of,
+    score_baselines,
+    total_weight,
+    validate_classes,
 )
-from recur.tasks.common.contract import Baseline, Moment, Task, TrainingStep, Validation
+from recur.tasks.common.contract import Baseline, Task, TrainingProgress, TrainingStep, Validation
 from recur.tasks.grid.options import GridOptions
 
 PAPER = 0.0
 """What comes in where a shifted image has no pixel: the mean of what was learned from."""
 
 
-class Example(NamedTuple):
+class ImageExample(NamedTuple):
     pixels: Tensor
     """(R, C, D), in the numbers of the file."""
     label: int
@@ -46,8 +46,8 @@ class Example(NamedTuple):
 @dataclass(frozen=True)
 class ImageData:
     vocabs: Vocabs
-    train: list[Example]
-    valid: list[Example]
+    train: list[ImageExample]
+    valid: list[ImageExample]
     note: str
     """Which arrays were taken."""
 
@@ -86,10 +86,10 @@ def statistics(images: Sequence[Image]) -> tuple[tuple[float, ...], tuple[float,
     return tuple(mean.tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist())
 
 
-def encode(images: Sequence[Image], options: GridOptions, vocabs: Vocabs | None) -> list[Example]:
+def encode(images: Sequence[Image], options: GridOptions, vocabs: Vocabs | None) -> list[ImageExample]:
     """With their classes; without vocabularies, class 0 for all."""
-    classes = None if vocabs is None else numbers_of(vocabs["labels"])
-    found: list[Example] = []
+    classes = None if vocabs is None else class_numbers(vocabs["labels"])
+    found: list[ImageExample] = []
     sizes: dict[tuple[int, int], str] = {}
     for image in same_channels(images, len(options.pixel_mean)):
         pixels = torch.from_numpy(_plain(image.pixels))
@@ -100,8 +100,8 @@ def encode(images: Sequence[Image], options: GridOptions, vocabs: Vocabs | None)
             (a, one), (b, other) = sizes.items()
             named = f"{one} has {a[0]} × {a[1]} pixels, and {other} {b[0]} × {b[1]}"
             raise TextError(f"{named}; --size {max(a)} scales all to one size")
-        label = 0 if classes is None else class_of(str(image.label), classes, image.where)
-        found.append(Example(pixels, label))
+        label = 0 if classes is None else class_number(str(image.label), classes, image.where)
+        found.append(ImageExample(pixels, label))
     return found
 
 
@@ -121,7 +121,7 @@ class ImageBatch(NamedTuple):
     classes: Tensor
 
     @classmethod
-    def of(cls, examples: Sequence[Example]) -> ImageBatch:
+    def of(cls, examples: Sequence[ImageExample]) -> ImageBatch:
         return cls(torch.stack([e.pixels for e in examples]), torch.tensor([e.label for e in examples]))
 
     def standardised(self, options: GridOptions, device: torch.device) -> Tensor:
@@ -145,8 +145,8 @@ MOST = 10_000
 """Images that the softmax is fitted to."""
 
 
-def plain_guesses(
-    train: Sequence[Example], measured: Sequence[Example], options: GridOptions, classes: Sequence[str]
+def image_baselines(
+    train: Sequence[ImageExample], measured: Sequence[ImageExample], options: GridOptions, classes: Sequence[str]
 ) -> dict[str, list[int]]:
     """What each says of what is measured, by its name."""
     always = most_frequent([example.label for example in train])
@@ -157,20 +157,24 @@ def plain_guesses(
     }
 
 
-def pixels_of(examples: Sequence[Example], options: GridOptions) -> tuple[Tensor, Tensor]:
+def pixels_of(examples: Sequence[ImageExample], options: GridOptions) -> tuple[Tensor, Tensor]:
     """(n, pixels), standardised, and the classes (n,)."""
     batch = ImageBatch.of(examples)
     return batch.standardised(options, torch.device("cpu")).flatten(1), batch.classes
 
 
-def softmax_of_pixels(train: Sequence[Example], measured: Sequence[Example], options: GridOptions, K: int) -> list[int]:
+def softmax_of_pixels(
+    train: Sequence[ImageExample], measured: Sequence[ImageExample], options: GridOptions, K: int
+) -> list[int]:
     """The classes of what is measured."""
     x, y = pixels_of(train[:: -(-len(train) // MOST)], options)
     found: list[int] = softmax_regression(x, y, K, pixels_of(measured, options)[0]).argmax(-1).tolist()
     return found
 
 
-def nearest_mean(train: Sequence[Example], measured: Sequence[Example], options: GridOptions, K: int) -> list[int]:
+def nearest_mean(
+    train: Sequence[ImageExample], measured: Sequence[ImageExample], options: GridOptions, K: int
+) -> list[int]:
     x, y = pixels_of(train, options)
     sums = torch.zeros(K, x.shape[1]).index_add(0, y, x)
     means = sums / y.bincount(minlength=K).clamp(min=1)[:, None]
@@ -218,57 +222,57 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
         colour = "grey" if D == 1 else "colour"
         points = f"{-(-R // k)} × {-(-C // k)} points" + (f" of {k} × {k} pixels" if k > 1 else "")
         images = f"{len(data.train):,} images of {R} × {C} pixels, {colour}, to learn from{data.note}"
-        return f"{images}: {points}, {len(classes_of(data.vocabs['labels']))} classes"
+        return f"{images}: {points}, {len(class_names(data.vocabs['labels']))} classes"
 
     def baselines(self, data: ImageData) -> list[Baseline]:
         """Among them a softmax of the pixels, which knows nothing of where they lie beside each other."""
-        classes = classes_of(data.vocabs["labels"])
-        guesses = plain_guesses(data.train, data.valid, self.options, classes)
-        return plain_baselines(guesses, [example.label for example in data.valid], len(classes))
+        classes = class_names(data.vocabs["labels"])
+        guesses = image_baselines(data.train, data.valid, self.options, classes)
+        return score_baselines(guesses, [example.label for example in data.valid], len(classes))
 
     def new_model(self, vocabs: Vocabs) -> GridClassifier:
         labels = vocabs["labels"]
         weights = class_weights(labels) if self.options.class_weights == "balanced" else None
-        return GridClassifier(len(self.options.pixel_mean), len(classes_of(labels)), self.options, weights)
+        return GridClassifier(len(self.options.pixel_mean), len(class_names(labels)), self.options, weights)
 
-    def batches(self, data: ImageData) -> Shuffled[Example, ImageBatch]:
+    def batches(self, data: ImageData) -> Shuffled[ImageExample, ImageBatch]:
         return Shuffled(data.train, self.batch, self.options.seed, ImageBatch.of)
 
     def training_step(
-        self, model: GridClassifier, batch: ImageBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: GridClassifier, batch: ImageBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         device = model.output.bias.device
         images = batch.standardised(self.options, device)
         if self.options.shift:
             images = shifted(images, self.options.shift * model.patch)
         loss = model.loss(model(images), batch.classes.to(device))
-        weight = weight_of(batch.classes, model.class_weights)
+        weight = total_weight(batch.classes, model.class_weights)
         return TrainingStep(loss, len(batch.classes), "diagonals", weight=weight)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
-        return 10 * math.log(max(len(classes_of(vocabs["labels"])), 3))
+        return 10 * math.log(max(len(class_names(vocabs["labels"])), 3))
 
     def validate(self, model: GridClassifier, data: ImageData) -> Validation:
         targets = [example.label for example in data.valid]
         log_p = network_log_probabilities(model, data.valid, self.options)
-        return validation(calibrated(model.temperature, [log_p], targets, model.class_weights), targets)
+        return validate_classes(calibrated(model.temperature, [log_p], targets, model.class_weights), targets)
 
     def sample(self, model: GridClassifier, data: ImageData) -> str:
         few = data.valid[:FEW]
         found = network_log_probabilities(model, few, self.options).argmax(-1).tolist()
         shown = [f"image {n}" for n in range(1, len(few) + 1)]
-        return with_classes(shown, found, [example.label for example in few], classes_of(data.vocabs["labels"]))
+        return class_examples(shown, found, [example.label for example in few], class_names(data.vocabs["labels"]))
 
 
 @torch.no_grad()
-def network_log_probabilities(model: GridClassifier, examples: Sequence[Example], options: GridOptions) -> Tensor:
+def network_log_probabilities(model: GridClassifier, examples: Sequence[ImageExample], options: GridOptions) -> Tensor:
     """(examples, classes), before its temperature."""
     device = model.output.bias.device
     batches = (batch.standardised(options, device) for batch in in_order(examples, ROWS, ImageBatch.of))
     return torch.cat([model(images).log_softmax(-1).cpu() for images in batches])
 
 
-def probabilities(models: Sequence[GridClassifier], examples: Sequence[Example], options: GridOptions) -> Tensor:
+def probabilities(models: Sequence[GridClassifier], examples: Sequence[ImageExample], options: GridOptions) -> Tensor:
     """(examples, classes): the mean over the models."""
     found = [model.temperature(network_log_probabilities(model, examples, options)).exp() for model in models]
     return torch.stack(found).mean(0)

@@ -118,17 +118,17 @@ SHARE = 8
 """A text that takes more than one part in so many of a GPU's memory stays outside."""
 
 
-class Text:
+class DeviceText:
     """The ids of a text on a device. Equal to itself only, so that steps that read another one are of another form."""
 
     def __init__(self, ids: Tensor) -> None:
         self.ids = ids
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """A batch of rows of the text."""
 
-    text: Text
+    text: DeviceText
     at: Tensor
     """(B,): where each row begins."""
     steps: int
@@ -143,16 +143,16 @@ class Window(NamedTuple):
         return rows[:, :-1], rows[:, 1:]
 
 
-class Windows:
+class TextWindows:
     """The batches of a stream, as windows of a text that lies on the device."""
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self.stream = stream
-        self.text = Text(torch.from_numpy(np.array(stream.ids, np.int32)).to(device))
+        self.text = DeviceText(torch.from_numpy(np.array(stream.ids, np.int32)).to(device))
 
-    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Window]:
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[TextWindow]:
         for starts, steps, fresh in self.stream.places(epoch, skip):
-            yield Window(self.text, torch.from_numpy(starts.astype(np.int64)), steps, fresh)
+            yield TextWindow(self.text, torch.from_numpy(starts.astype(np.int64)), steps, fresh)
 
     def shared(self, share: Share) -> Stream:
         """Of several processes each has a device of its own, and reads its lanes from the text where it lies."""
@@ -166,9 +166,9 @@ def has_room(stream: Stream, device: torch.device) -> bool:
     return 4 * len(stream.ids) * SHARE < torch.cuda.get_device_properties(device).total_memory
 
 
-def cut(batch: Batch | Window, device: torch.device) -> tuple[Tensor, Tensor, Tensor, bool]:
+def cut_windows(batch: Batch | TextWindow, device: torch.device) -> tuple[Tensor, Tensor, Tensor, bool]:
     """A batch's x, y, where its rows begin, and whether they begin anew."""
-    if isinstance(batch, Window):
+    if isinstance(batch, TextWindow):
         return *batch.cut(), batch.at.to(device), batch.fresh
     x, y, at = (torch.from_numpy(part).to(device, non_blocking=True) for part in (batch.x, batch.y, batch.at))
     return x, y, at, bool(batch.fresh.all())

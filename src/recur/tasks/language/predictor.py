@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.baselines.text_ngrams import best_ngram, ngram_row
+from recur.baselines.text_ngrams import evaluate_ngram, fit_best_ngram
 from recur.data.text import Corpus, Vocab
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Floats, Ids
@@ -22,7 +22,7 @@ from recur.models import LanguageModel, State
 from recur.options import Natural, checked
 from recur.tasks.common.contract import Task
 from recur.tasks.common.metrics import perplexity
-from recur.tasks.common.predictor import Inputs, Predictor, inputs_of
+from recur.tasks.common.predictor import PredictionInputs, Predictor, read_inputs
 from recur.tasks.language import adapting
 from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of, test_text
 from recur.tasks.language.evaluation import log_probabilities, mean_loss
@@ -129,8 +129,8 @@ class Language(Predictor[LanguageModel]):
 
     def probabilities(self, given: Any) -> Any:
         """Of every token behind a text; or a list of those behind each of several."""
-        one, several = inputs_of(given, files=False)
-        logits = (read(self.model, self._lead(text))[0][0] for text in Inputs(several, files=False))
+        one, several = read_inputs(given, files=False)
+        logits = (read(self.model, self._lead(text))[0][0] for text in PredictionInputs(several, files=False))
         found = [dict(zip(self.vocab.tokens, row.softmax(-1).tolist(), strict=True)) for row in logits]
         return found[0] if one else found
 
@@ -149,8 +149,8 @@ class Language(Predictor[LanguageModel]):
             row["beside"] = [self._row(*found, text) for found in self._adapted(text, cache, dynamic)]
         if ngrams and self.has_training_texts():
             train, valid, _ = corpora(self.options)
-            ngram, _ = best_ngram(self.vocab, train, valid, self.backward)
-            beside = ngram_row(f"{ngram.order}-gram of the same text", ngram, text)
+            ngram, _ = fit_best_ngram(self.vocab, train, valid, self.backward)
+            beside = evaluate_ngram(f"{ngram.order}-gram of the same text", ngram, text)
             row["beside"] = [*row.get("beside", ()), beside]
         return row
 

@@ -52,7 +52,7 @@ def for_text(o: LanguageOptions, tokens: int, types: int) -> LanguageOptions:
     return o.changed(**kept, tuned_on=tokens)
 
 
-def words(before: LanguageOptions, after: LanguageOptions) -> str:
+def describe_rule(before: LanguageOptions, after: LanguageOptions) -> str:
     """What the rule changed."""
     changed = [
         f"{name} {getattr(before, name):g} → {getattr(after, name):g}"
@@ -80,7 +80,7 @@ NEAR = 0.1
 """A width within a tenth of the one that is wanted is it."""
 
 
-class Kind(NamedTuple):
+class SizingRule(NamedTuple):
     """The constants of a kind of text."""
 
     layers: int
@@ -102,11 +102,11 @@ class Kind(NamedTuple):
     """Passes below which the softmax is sampled, where types are MANY."""
 
 
-LETTERS = Kind(
+LETTERS = SizingRule(
     layers=2, width=180, a=0.35, rate=0.012, b=0.5, lanes=32, c=0.25, window=32, passes=60,
     first=(0.0, 0.05), more=(0.04, 0.1), embedding=0.3, sampled=0,
 )  # fmt: skip
-WORDS = Kind(
+WORDS = SizingRule(
     layers=1, width=280, a=0.33, rate=0.008, b=0.5, lanes=24, c=0.25, window=32, passes=40,
     first=(0.05, 0.1), more=(0.1, 0.15), embedding=1.0, sampled=10,
 )  # fmt: skip
@@ -143,7 +143,7 @@ def worth(tokens: float, read: float) -> float:
     return tokens * (1 + REPEATED * (1 - math.exp((1 - read / tokens) / REPEATED)))
 
 
-class Text(NamedTuple):
+class TextStatistics(NamedTuple):
     """What the rule has to know of one."""
 
     tokens: int
@@ -153,11 +153,11 @@ class Text(NamedTuple):
     """Or whatever else is of many types."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SizingRule:
         return WORDS if self.words else LETTERS
 
 
-def at_width(text: Text, hidden: int, read: float) -> JsonObject:
+def at_width(text: TextStatistics, hidden: int, read: float) -> JsonObject:
     """Everything, at a width, for a text of which so many tokens are read in the minutes."""
     kind, tokens = text.kind, text.tokens
     found: JsonObject = {"epochs": kind.passes} if read > kind.passes * tokens else {}
@@ -181,21 +181,25 @@ def at_width(text: Text, hidden: int, read: float) -> JsonObject:
     }
 
 
-def wanted_width(text: Text, read: float) -> float:
+def wanted_width(text: TextStatistics, read: float) -> float:
     """The width for a text of which so many tokens are read in the minutes."""
     kind = text.kind
     return kind.width * math.pow(worth(text.tokens, min(read, kind.passes * text.tokens)) / 1e6, kind.a)
 
 
-class Sized(NamedTuple):
+class NetworkSize(NamedTuple):
     options: LanguageOptions
     speed: float
     """Tokens a second at its width."""
 
 
 def size(
-    asked: LanguageOptions, o: LanguageOptions, text: Text, speed: Speed, clock: Callable[[], float] = time.monotonic
-) -> Sized:
+    asked: LanguageOptions,
+    o: LanguageOptions,
+    text: TextStatistics,
+    speed: Speed,
+    clock: Callable[[], float] = time.monotonic,
+) -> NetworkSize:
     """Return settled options `o` with the rule's numbers in place of what was not `asked` for."""
     assert o.minutes is not None  # that is what is settled
     free = {name for name in FIELDS if not asked.is_set(name)}
@@ -220,7 +224,7 @@ def size(
         if clock() - begun > PROBING * 60 * o.minutes:
             tried = at(hidden, read)
             break
-    return Sized(at(tried.hidden, read), rate)
+    return NetworkSize(at(tried.hidden, read), rate)
 
 
 def rounded(hidden: float) -> int:
@@ -234,7 +238,7 @@ def fields_of(asked: LanguageOptions, o: LanguageOptions) -> JsonObject:
     return {name: value for name, value in decided.items() if value is not None}
 
 
-def words_of(asked: LanguageOptions, found: Sized) -> str:
+def describe_size(asked: LanguageOptions, found: NetworkSize) -> str:
     """What was decided, in a line."""
     o = found.options
     pairs = [(name.replace("_", "-"), value) for name, value in fields_of(asked, o).items()]

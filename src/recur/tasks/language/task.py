@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.baselines.text_ngrams import best_ngram
+from recur.baselines.text_ngrams import fit_best_ngram
 from recur.data.text import Batch, Corpus
 from recur.decoding import Choice, generate
 from recur.models import LanguageModel
@@ -18,20 +18,20 @@ from recur.tasks.common.batching import with_time_scale
 from recur.tasks.common.contract import (
     Baseline,
     Batches,
-    Moment,
-    Places,
+    PretrainedSlots,
     Task,
+    TrainingProgress,
     TrainingStep,
     Validation,
-    drawn_on_the_cpu,
+    cpu_sampling_blocker,
 )
 from recur.tasks.common.metrics import perplexity
 from recur.tasks.language import sizing
 from recur.tasks.language.data import (
     LanguageData,
-    Window,
-    Windows,
-    cut,
+    TextWindow,
+    TextWindows,
+    cut_windows,
     first_input,
     has_room,
     in_reading_order,
@@ -53,13 +53,13 @@ ALPHABET = 1000
 """Texts with more characters, such as Chinese ones, have the defaults of words."""
 
 
-class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Window]):
+class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | TextWindow]):
     """One long text, cut into windows."""
 
     name = "language"
     verb = "sample"
     on_text = True
-    places = Places(output=("output", "bias"))
+    places = PretrainedSlots(output=("output", "bias"))
     sizes = sizing.FIELDS
 
     @classmethod
@@ -76,7 +76,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
 
     @classmethod
     def settled_words(cls, before: LanguageOptions, after: LanguageOptions) -> str:
-        return sizing.words(before, after) if before.tuned_on else ""
+        return sizing.describe_rule(before, after) if before.tuned_on else ""
 
     @classmethod
     def sizes_itself(cls, asked: LanguageOptions) -> bool:
@@ -84,9 +84,9 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
 
     def sized(self, asked: LanguageOptions, data: LanguageData, speed: sizing.Speed) -> tuple[JsonObject, str]:
         words = self.options.token != "char" or len(data.vocab) > ALPHABET
-        text = sizing.Text(len(data.train), len(data.vocab), words)
+        text = sizing.TextStatistics(len(data.train), len(data.vocab), words)
         found = sizing.size(asked, self.options, text, speed)
-        return sizing.fields_of(asked, found.options), sizing.words_of(asked, found)
+        return sizing.fields_of(asked, found.options), sizing.describe_size(asked, found)
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
@@ -99,7 +99,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
 
     def baselines(self, data: LanguageData) -> list[Baseline]:
         backward = self.options.direction == "backward"
-        model, found = best_ngram(data.vocab, data.train_text, data.valid_text, backward)
+        model, found = fit_best_ngram(data.vocab, data.train_text, data.valid_text, backward)
         return [Baseline(f"{model.order}-gram{', from the end' if backward else ''}", found)]
 
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
@@ -112,19 +112,19 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
             with torch.no_grad():
                 model.bias.copy_((seen / seen.sum()).log())
 
-    def batches(self, data: LanguageData) -> Batches[Batch | Window]:
+    def batches(self, data: LanguageData) -> Batches[Batch | TextWindow]:
         stream, device = make_stream(self.options, self.batch, data), pick_device(self.options.device)
-        return Windows(stream, device) if device.type == "cuda" and has_room(stream, device) else stream
+        return TextWindows(stream, device) if device.type == "cuda" and has_room(stream, device) else stream
 
     def unrecordable(self, data: LanguageData) -> str:
         if self.options.softmax == "adaptive":
             return "an adaptive softmax asks which tokens came"
-        return drawn_on_the_cpu(self.options)
+        return cpu_sampling_blocker(self.options)
 
     def training_step(
-        self, model: LanguageModel, batch: Batch | Window, state: tuple[Any, ...] | None, moment: Moment
+        self, model: LanguageModel, batch: Batch | TextWindow, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
-        x, y, at, fresh = cut(batch, model.device)
+        x, y, at, fresh = cut_windows(batch, model.device)
         predicted = model(x, None if fresh else state, start=at if self.options.time_input else None)
         return TrainingStep(
             loss=model.loss(predicted, y),

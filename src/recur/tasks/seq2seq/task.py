@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from recur.baselines.translation import SENTENCES, plain_models
+from recur.baselines.translation import SENTENCES, translation_baselines
 from recur.data.batching import Shuffled, ShuffledBySize, padded
 from recur.data.text import UNK, Pair, Subwords, Tokenizer, Words, fit_lines, read_pairs
 from recur.data.text.tokenizers import between_spaces, has_subwords
@@ -19,15 +19,15 @@ from recur.tasks.common.batching import (
     PairBatch,
     PairData,
     choose_token,
-    longer_half,
+    max_steps,
     pair_batch,
     pair_size,
     split,
     with_time_scale,
 )
-from recur.tasks.common.contract import Baseline, Places, Remark, Validation
-from recur.tasks.common.metrics import bleu, chrf, edits_per_symbol, error_rates, mteval_words, show
-from recur.tasks.common.teacher_forcing import WritingTask, pair_batches
+from recur.tasks.common.contract import Baseline, PretrainedSlots, Remark, Validation
+from recur.tasks.common.metrics import bleu, chrf, edits_per_symbol, error_rates, format_metric, mteval_words
+from recur.tasks.common.teacher_forcing import DecoderTask, pair_batches
 from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
 from recur.utils.types import Metrics
 
@@ -62,9 +62,9 @@ MANY = 8000
 """Words from which on the choice among them is most of what a step computes."""
 
 
-class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
+class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
     name = "seq2seq"
-    places = Places(vocab="source", recurrent="encoder", token="source_token", layers="encoder_layers")
+    places = PretrainedSlots(vocab="source", recurrent="encoder", token="source_token", layers="encoder_layers")
 
     @property
     def curve(self) -> str:
@@ -84,7 +84,7 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
                 options = options.for_token(kind)
         if options.recurrence == "output":
             options = options.with_defaults(condition="input")
-        return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
+        return super().settle(with_time_scale(options, lambda: map(max_steps, cls(options).read().train)))
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
         o = self.options
@@ -131,7 +131,7 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
         references = [pair.target for pair in pairs]
         return {
             name: judge(target, references, [model(pair.source) for pair in pairs])
-            for name, model in plain_models(train, source, target).items()
+            for name, model in translation_baselines(train, source, target).items()
         }
 
     def baselines(self, data: PairData) -> list[Baseline]:
@@ -145,7 +145,9 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if (cut := metrics.get("cut", 0.0)) > CUT:
             longer = f"--longest {2 * self.options.longest}"
-            yield Remark(said("{share} of what it wrote was cut before it had ended", share=show("cut", cut)), longer)
+            yield Remark(
+                said("{share} of what it wrote was cut before it had ended", share=format_metric("cut", cut)), longer
+            )
 
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:
         source, target = vocabs["source"], vocabs["target"]

@@ -28,7 +28,7 @@ from recur.data.text.tokenizers import casing_of
 from recur.models.tagger import UNSEEN, Forms, Words
 from recur.nn import Moves
 from recur.runs import Vocabs
-from recur.tasks.common.classification import classes_of, label_vocab, names_vocab, numbers_of
+from recur.tasks.common.classification import class_names, class_numbers, label_vocab, names_vocab
 from recur.tasks.tag.options import TagOptions
 from recur.utils.types import Metrics
 
@@ -74,7 +74,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-class Found(NamedTuple):
+class SpanCounts(NamedTuple):
     """Spans by type: how many there are, were predicted, and are right."""
 
     there: Counter[str]
@@ -82,9 +82,9 @@ class Found(NamedTuple):
     right: Counter[str]
 
 
-def compare(targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]]) -> Found:
+def compare(targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]]) -> SpanCounts:
     """Of sentences."""
-    found = Found(Counter(), Counter(), Counter())
+    found = SpanCounts(Counter(), Counter(), Counter())
     for a, b in zip(targets, predictions, strict=True):
         there, predicted = spans(a), spans(b)
         found.there.update(span.type for span in there)
@@ -93,12 +93,12 @@ def compare(targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str
     return found
 
 
-def span_scores(found: Found) -> Metrics:
+def span_scores(found: SpanCounts) -> Metrics:
     """Of all types together."""
     return _scores(found.right.total(), found.predicted.total(), found.there.total())
 
 
-def by_type(found: Found) -> dict[str, dict[str, float]]:
+def by_type(found: SpanCounts) -> dict[str, dict[str, float]]:
     """The same for each type, and how many spans there are of it."""
     types = sorted(found.there.keys() | found.predicted.keys())
     return {t: {**_scores(found.right[t], found.predicted[t], found.there[t]), "spans": found.there[t]} for t in types}
@@ -116,7 +116,7 @@ def _scores(right: int, predicted: int, there: int) -> Metrics:
 # Which tag can follow which -------------------------------------------------------------------------------------
 
 
-class Legal(NamedTuple):
+class TransitionRules(NamedTuple):
     """Which tags can come first (K,), after one another (K, K), last (K,)."""
 
     start: Flags
@@ -124,7 +124,7 @@ class Legal(NamedTuple):
     end: Flags
 
 
-def legal_moves(tags: Sequence[str]) -> Legal:
+def legal_moves(tags: Sequence[str]) -> TransitionRules:
     """By the rules of BIO, or of BIOES where some tag ends a span."""
     cuts = [cut(tag) for tag in tags]
     bioes = any(letter in "ES" for letter, _ in cuts)
@@ -140,7 +140,7 @@ def legal_moves(tags: Sequence[str]) -> Legal:
     start = np.array([letter not in ("IE" if bioes else "I") for letter, _ in cuts])
     between = np.array([[follows(i, j) for j in range(K)] for i in range(K)]).reshape(K, K)
     end = np.array([not (bioes and inside) for inside in opened])
-    return Legal(start, between, end)
+    return TransitionRules(start, between, end)
 
 
 LONGEST = 32
@@ -153,7 +153,7 @@ EDGE = ""
 """In the place of a tag, where a sentence begins or ends."""
 
 
-class Tagged(NamedTuple):
+class TaggedExample(NamedTuple):
     """A sentence in numbers."""
 
     ids: list[int]
@@ -172,8 +172,8 @@ class TagBatch(NamedTuple):
 @dataclass(frozen=True)
 class TagData:
     vocabs: Vocabs
-    train: list[Tagged]
-    valid: list[Tagged]
+    train: list[TaggedExample]
+    valid: list[TaggedExample]
     train_sentences: list[Sentence]
     valid_sentences: list[Sentence]
 
@@ -197,7 +197,7 @@ def fit_vocabs(sentences: Sequence[Sentence], options: TagOptions) -> Vocabs:
 
 def _broken_rules(sentences: Iterable[Sentence], labels: Vocab) -> Counter[str]:
     """Moves `tag TAB tag` that were learned from, although spans are not written so."""
-    allowed, numbers = _legal(labels), numbers_of(labels)
+    allowed, numbers = _legal(labels), class_numbers(labels)
     if allowed is None:
         return Counter()
     moves = Counter(pair for s in sentences for pair in itertools.pairwise((EDGE, *s.tags, EDGE)))
@@ -210,7 +210,7 @@ def _broken_rules(sentences: Iterable[Sentence], labels: Vocab) -> Counter[str]:
 
 def allowed_moves(vocabs: Vocabs) -> Moves | None:
     """Moves by the rules of spans, and those that training had all the same; None where tags mark no spans."""
-    allowed, numbers = _legal(vocabs["labels"]), numbers_of(vocabs["labels"])
+    allowed, numbers = _legal(vocabs["labels"]), class_numbers(vocabs["labels"])
     if allowed is None:
         return None
     for move in vocabs["moves"].tokens[len(SPECIALS) :] if "moves" in vocabs else ():
@@ -221,7 +221,7 @@ def allowed_moves(vocabs: Vocabs) -> Moves | None:
 
 
 def _legal(labels: Vocab) -> Moves | None:
-    tags = classes_of(labels)
+    tags = class_names(labels)
     return Moves(*map(torch.from_numpy, legal_moves(tags))) if are_spans(tags) else None
 
 
@@ -249,20 +249,20 @@ def spell(words: Sequence[str], vocab: Vocab) -> tuple[list[int], list[int]]:
     return ids, ends
 
 
-def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[Tagged]:
+def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[TaggedExample]:
     """Those without tags have UNSEEN ones."""
-    classes = numbers_of(vocabs["labels"])
+    classes = class_numbers(vocabs["labels"])
     found = []
     for words, tags, _ in sentences:
         ids, ends = spell(words, vocabs["vocab"])
         numbers = [classes.get(tag, UNSEEN) for tag in tags] or [UNSEEN] * len(words)
-        found.append(Tagged(ids, ends, numbers, words))
+        found.append(TaggedExample(ids, ends, numbers, words))
     return found
 
 
 def unseen_tags(sentences: Iterable[Sentence], vocabs: Vocabs) -> Counter[str]:
     """Tags that training did not have, and how often they stand here."""
-    classes = numbers_of(vocabs["labels"])
+    classes = class_numbers(vocabs["labels"])
     return Counter(tag for sentence in sentences for tag in sentence.tags if tag not in classes)
 
 
@@ -276,14 +276,14 @@ class Collate:
         self._spelled: list[Ids] = []
         self._casing: list[int] = []
 
-    def __call__(self, sentences: Sequence[Tagged]) -> TagBatch:
+    def __call__(self, sentences: Sequence[TaggedExample]) -> TagBatch:
         ids, lengths = padded([np.array(s.ids) for s in sentences])
         ends, counts = padded([np.array(s.ends) for s in sentences], fill=0)
         tags, _ = padded([np.array(s.tags) for s in sentences], fill=UNSEEN)
         forms = None if self.characters is None else self._forms(sentences, ids.shape[1], self.characters)
         return TagBatch(Words(ids, lengths, ends, counts, forms), tags)
 
-    def _forms(self, sentences: Sequence[Tagged], T: int, characters: Vocab) -> Forms:
+    def _forms(self, sentences: Sequence[TaggedExample], T: int, characters: Vocab) -> Forms:
         """Each word once, the longest first: those that are still read stand together at every character."""
         if len(self._numbers) > MANY:
             self._numbers, self._spelled, self._casing = {}, [], []

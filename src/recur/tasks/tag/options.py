@@ -10,11 +10,11 @@ from recur.data.text.conll import TagColumns, parse_column
 from recur.errors import OptionError
 from recur.models.options import Direction, WordTaggerOptions
 from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.common.options import CarryOptions, InputOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.common.options import InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, CarryOptions):
+class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, WarmStartOptions):
     """A tag for every word: CoNLL columns."""
 
     title = "tag"

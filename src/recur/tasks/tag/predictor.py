@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import torch
 
-from recur.baselines.taggers import plain_tags
+from recur.baselines.taggers import tagging_baselines
 from recur.data.text import Sentence, read_tagged, read_words
 from recur.data.text.recognition import has_columns
 from recur.errors import OptionError, TextError, shown
@@ -18,10 +18,10 @@ from recur.models.tagger import Taggers
 from recur.options import Range, checked
 from recur.runs import Run
 from recur.tasks.common.batching import split, test_part
-from recur.tasks.common.classification import classes_of
-from recur.tasks.common.predictor import Inputs, Prediction, Predictor
+from recur.tasks.common.classification import class_names
+from recur.tasks.common.predictor import Prediction, PredictionInputs, Predictor
 from recur.tasks.tag.data import Collate, by_type, compare, encode, unseen_tags
-from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, table_of, tag
+from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, tag, tag_confusion
 from recur.utils.types import JsonObject
 
 ROWS = 64
@@ -47,7 +47,7 @@ class TextTagger(Predictor[AnyTagger]):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        return classes_of(self.run.vocabs["labels"])
+        return class_names(self.run.vocabs["labels"])
 
     def _answer(self, found: Prediction) -> list[str]:
         tags: list[str] = found["tags"]
@@ -80,7 +80,7 @@ class TextTagger(Predictor[AnyTagger]):
         beside: list[JsonObject] = []
         if self.has_training_texts():
             train = split(self.task.options, read)[0]
-            for name, tags in plain_tags(train, sentences):
+            for name, tags in tagging_baselines(train, sentences):
                 beside.append({"model": name, **self.task.measure(targets, tags, self.tags)})
         result: JsonObject = {"model": self.name, **self.task.measure(targets, found.tags, self.tags)}
         if found.loss is not None:
@@ -90,7 +90,7 @@ class TextTagger(Predictor[AnyTagger]):
             result |= {"unseen": unseen.total() / words, "unseen_tags": dict(unseen.most_common())}
         if self.task.options.spans:
             result["types"] = by_type(compare(targets, found.tags))
-        names, table = table_of(targets, found.tags, self.tags)
+        names, table = tag_confusion(targets, found.tags, self.tags)
         return result | {"classes": names, "confusion": table.tolist()}
 
     def _predict(
@@ -144,7 +144,7 @@ class TextTagger(Predictor[AnyTagger]):
         if len(self.models) > 1:
             raise OptionError("words are tagged as they come in by one run, not by several as one")
         state, first, collate = None, True, Collate(self.run.vocabs)
-        for word in Inputs(words, files=False):
+        for word in PredictionInputs(words, files=False):
             # a space in front, as between the words of a sentence
             spelled = encode([Sentence((word,) if first else ("", word), (), "")], self.run.vocabs)[0]
             batch = collate([spelled]).words.to(self.device)

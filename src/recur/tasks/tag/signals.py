@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.baselines.ngram import NGram, read_arpa
-from recur.baselines.signal_classifiers import Guesses, plain_sequences, plain_steps
+from recur.baselines.signal_classifiers import BaselineLabels, sequence_baselines, step_baselines
 from recur.data.signals import labels_of, read_signals
 from recur.data.text import BOS, EOS, UNK
 from recur.data.text.stream import Floats
@@ -25,15 +25,15 @@ from recur.i18n import said
 from recur.models.signals import NO_LABEL, SignalTagger, Transcriber
 from recur.options import Count, NonNegative, checked
 from recur.runs import Vocabs
-from recur.tasks.common.batching import FEW, examples_line, test_part
-from recur.tasks.common.classification import TIE, class_scores, class_weights, classes_of, confusion, weight_of
-from recur.tasks.common.contract import Baseline, Moment, Remark, TrainingStep, Validation
-from recur.tasks.common.metrics import edits_per_symbol, error_rates, show
+from recur.tasks.common.batching import FEW, example_line, test_part
+from recur.tasks.common.classification import TIE, class_names, class_scores, class_weights, confusion, total_weight
+from recur.tasks.common.contract import Baseline, Remark, TrainingProgress, TrainingStep, Validation
+from recur.tasks.common.metrics import edits_per_symbol, error_rates, format_metric
 from recur.tasks.common.predictor import Prediction, Predictor
 from recur.tasks.common.signals import (
-    Example,
     SignalBatch,
     SignalData,
+    SignalExample,
     SignalTask,
     by_length,
     signals_of,
@@ -46,7 +46,7 @@ LEAST = 1e-10
 """The probability of what the model has never seen, at least: the network may know better."""
 
 
-def language_of(model: NGram, labels: Sequence[str]) -> Language:
+def label_language_model(model: NGram, labels: Sequence[str]) -> Language:
     """log P of each label and, last, of the end behind a prefix of labels by number."""
     known = model.vocab.ids
     if model.backward or not any(label in known for label in labels):
@@ -94,7 +94,7 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
             return Transcribe.settle(options)
         return super().settle(options)
 
-    def encode(self, signals: Any, vocabs: Vocabs) -> list[Example]:
+    def encode(self, signals: Any, vocabs: Vocabs) -> list[SignalExample]:
         found = super().encode(signals, vocabs)
         for example in found:
             if example.names and len(example.names) != example.size:
@@ -103,8 +103,8 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
         return found
 
     def baselines(self, data: SignalData) -> Iterator[Baseline]:
-        classes = classes_of(data.vocabs["labels"])
-        for guess in plain_steps(data.train, data.valid, data.valid, classes):
+        classes = class_names(data.vocabs["labels"])
+        for guess in step_baselines(data.train, data.valid, data.valid, classes):
             scores = step_scores(data.valid, guess.labels, classes)
             metrics = {f"valid_{name}": value for name, value in scores.items()}
             yield Baseline(guess.name, 1 - scores["accuracy"], metrics)
@@ -112,19 +112,22 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
     def new_model(self, vocabs: Vocabs) -> SignalTagger:
         labels = vocabs["labels"]
         weights = class_weights(labels) if self.options.class_weights == "balanced" else None
-        return SignalTagger(self.width(vocabs), len(classes_of(labels)), self.options, weights)
+        return SignalTagger(self.width(vocabs), len(class_names(labels)), self.options, weights)
 
     def training_step(
-        self, model: SignalTagger, batch: SignalBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: SignalTagger, batch: SignalBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         logits = model(batch.x.to(model.device), batch.lengths)
-        loss, weight = model.loss(logits, batch.labels.to(model.device)), weight_of(batch.labels, model.class_weights)
+        loss, weight = (
+            model.loss(logits, batch.labels.to(model.device)),
+            total_weight(batch.labels, model.class_weights),
+        )
         count = batch.labels.numel() if batch.lengths is None else int(batch.counts.sum())
         return TrainingStep(loss, count, model.backend, weight=weight)
 
     def validate(self, model: SignalTagger, data: SignalData) -> Validation:
         found = label_steps(model, data.valid)
-        scores = step_scores(data.valid, found.labels, classes_of(data.vocabs["labels"]))
+        scores = step_scores(data.valid, found.labels, class_names(data.vocabs["labels"]))
         error = 1 - scores["accuracy"]
         metrics = {"valid_error": error, "valid_loss": found.loss}
         metrics |= {f"valid_{name}": value for name, value in scores.items()}
@@ -136,7 +139,7 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
         return _compared(few, label_steps(model, few).labels, data.vocabs)
 
 
-class Found(NamedTuple):
+class StepLabels(NamedTuple):
     """What a model makes of sequences."""
 
     labels: list[list[int]]
@@ -145,7 +148,7 @@ class Found(NamedTuple):
 
 
 @torch.no_grad()
-def label_steps(model: SignalTagger, examples: Sequence[Example]) -> Found:
+def label_steps(model: SignalTagger, examples: Sequence[SignalExample]) -> StepLabels:
     """The likeliest label of every step."""
 
     def run(batch: SignalBatch) -> Iterator[tuple[list[int], float, int]]:
@@ -160,10 +163,10 @@ def label_steps(model: SignalTagger, examples: Sequence[Example]) -> Found:
             yield row[:n].argmax(-1).tolist(), float(loss), int((known != NO_LABEL).sum())
 
     found = by_length(examples, run)
-    return Found([labels for labels, _, _ in found], sum(f[1] for f in found) / max(sum(f[2] for f in found), 1))
+    return StepLabels([labels for labels, _, _ in found], sum(f[1] for f in found) / max(sum(f[2] for f in found), 1))
 
 
-def step_scores(examples: Sequence[Example], guesses: Sequence[Sequence[int]], classes: Sequence[str]) -> Metrics:
+def step_scores(examples: Sequence[SignalExample], guesses: Sequence[Sequence[int]], classes: Sequence[str]) -> Metrics:
     """Accuracy and macro F1 over steps; a label that training did not have is one more class, which nobody says."""
     targets = [len(classes) if k == NO_LABEL else k for example in examples for k in example.labels]
     return class_scores(confusion(targets, [k for row in guesses for k in row], len(classes) + 1))
@@ -182,7 +185,7 @@ class Transcribe(SignalTag):
     def curve(self) -> str:
         return "valid_symbol_error_rate"
 
-    def encode(self, signals: Any, vocabs: Vocabs) -> list[Example]:
+    def encode(self, signals: Any, vocabs: Vocabs) -> list[SignalExample]:
         return SignalTask.encode(self, signals, vocabs)
 
     def read(self, vocabs: Vocabs | None = None) -> SignalData:
@@ -195,8 +198,8 @@ class Transcribe(SignalTag):
         return data
 
     def baselines(self, data: SignalData) -> Iterator[Baseline]:
-        classes = classes_of(data.vocabs["labels"])
-        for guess in plain_sequences(data.train, data.valid):
+        classes = class_names(data.vocabs["labels"])
+        for guess in sequence_baselines(data.train, data.valid):
             scores = sequence_scores(data.valid, guess.labels, classes)
             metrics = {f"valid_{name}": value for name, value in scores.items()}
             yield Baseline(guess.name, scores["symbol_error_rate"], metrics)
@@ -207,10 +210,10 @@ class Transcribe(SignalTag):
             yield Remark(said("most outputs are empty: CTC begins with blanks and has not left them"), more)
 
     def new_model(self, vocabs: Vocabs) -> Transcriber:
-        return Transcriber(self.width(vocabs), len(classes_of(vocabs["labels"])), self.options)
+        return Transcriber(self.width(vocabs), len(class_names(vocabs["labels"])), self.options)
 
     def training_step(
-        self, model: SignalTagger, batch: SignalBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: SignalTagger, batch: SignalBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         assert isinstance(model, Transcriber)
         logits = model(batch.x.to(model.device), batch.lengths)
@@ -229,9 +232,11 @@ class Transcribe(SignalTag):
         assert isinstance(model, Transcriber)
         found = transcribe(model, data.valid)
         labels = [list(row[0].labels) for row in found.labellings]
-        scores = sequence_scores(data.valid, labels, classes_of(data.vocabs["labels"]))
+        scores = sequence_scores(data.valid, labels, class_names(data.vocabs["labels"]))
         metrics = {"valid_loss": found.loss} | {f"valid_{name}": value for name, value in scores.items()}
-        words = [f"{name.removesuffix('_error_rate')}s wrong {show(name, value)}" for name, value in scores.items()]
+        words = [
+            f"{name.removesuffix('_error_rate')}s wrong {format_metric(name, value)}" for name, value in scores.items()
+        ]
         summary = f"valid {', '.join(words[:-1])}"
         return Validation(scores["symbol_error_rate"] + TIE * found.loss, metrics, summary)
 
@@ -241,16 +246,16 @@ class Transcribe(SignalTag):
         return _compared(few, [list(row[0].labels) for row in transcribe(model, few).labellings], data.vocabs)
 
 
-def _compared(examples: Sequence[Example], guesses: Sequence[Sequence[int]], vocabs: Vocabs) -> str:
+def _compared(examples: Sequence[SignalExample], guesses: Sequence[Sequence[int]], vocabs: Vocabs) -> str:
     """Labels of sequences, beside what they should be."""
-    names = classes_of(vocabs["labels"])
+    names = class_names(vocabs["labels"])
     return "\n".join(
-        examples_line(f"sequence {n}, {one.size} steps", " ".join(names[k] for k in row), " ".join(one.names))
+        example_line(f"sequence {n}, {one.size} steps", " ".join(names[k] for k in row), " ".join(one.names))
         for n, (one, row) in enumerate(zip(examples, guesses, strict=True), 1)
     )
 
 
-class Transcribed(NamedTuple):
+class Transcripts(NamedTuple):
     labellings: list[list[Labelling]]
     """Of each sequence, the best first."""
     loss: float
@@ -259,11 +264,11 @@ class Transcribed(NamedTuple):
 @torch.no_grad()
 def transcribe(
     model: Transcriber,
-    examples: Sequence[Example],
+    examples: Sequence[SignalExample],
     beam: int = 1,
     language: Language | None = None,
     weight: float = 0.0,
-) -> Transcribed:
+) -> Transcripts:
     """By the best path, or by a prefix beam of a width above 1, which a model of label sequences may rank too."""
 
     def run(batch: SignalBatch) -> Iterator[tuple[list[Labelling], float, int]]:
@@ -282,10 +287,12 @@ def transcribe(
 
     found = by_length(examples, run)
     loss = sum(f[1] for f in found) / max(sum(f[2] for f in found), 1)
-    return Transcribed([f[0] for f in found], loss)
+    return Transcripts([f[0] for f in found], loss)
 
 
-def sequence_scores(examples: Sequence[Example], guesses: Sequence[Sequence[int]], classes: Sequence[str]) -> Metrics:
+def sequence_scores(
+    examples: Sequence[SignalExample], guesses: Sequence[Sequence[int]], classes: Sequence[str]
+) -> Metrics:
     """Sequences wrong, edits for each label and, where some labels stand between words, for each word; and how many
     outputs are empty that should not be."""
     targets = [list(example.names) for example in examples]
@@ -303,14 +310,14 @@ def _words(labels: Sequence[str], between: set[str]) -> list[str]:
 
 
 def beside(
-    task: SignalTag, data: SignalData, measured: Sequence[Example], classes: Sequence[str]
-) -> Iterator[tuple[Guesses, Metrics]]:
+    task: SignalTag, data: SignalData, measured: Sequence[SignalExample], classes: Sequence[str]
+) -> Iterator[tuple[BaselineLabels, Metrics]]:
     """Plain models on what is measured, with their figures."""
     if isinstance(task, Transcribe):
-        for guess in plain_sequences(data.train, measured):
+        for guess in sequence_baselines(data.train, measured):
             yield guess, sequence_scores(measured, guess.labels, classes)
         return
-    for guess in plain_steps(data.train, data.valid, measured, classes):
+    for guess in step_baselines(data.train, data.valid, measured, classes):
         yield guess, step_scores(measured, guess.labels, classes)
 
 
@@ -338,7 +345,7 @@ class SignalTagPredictor(Predictor[SignalTagger]):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return classes_of(self.run.vocabs["labels"])
+        return class_names(self.run.vocabs["labels"])
 
     def _answer(self, found: Prediction) -> list[str]:
         """The labels of a sequence."""
@@ -403,7 +410,7 @@ class TranscriberPredictor(SignalTagPredictor):
             raise OptionError("--lm-weight is for --lm, which is not given")
         if lm is not None and beam == 1:
             raise OptionError("--lm ranks what a beam search finds: give a --beam above 1")
-        language = None if lm is None else language_of(read_arpa(str(lm)), self.labels)
+        language = None if lm is None else label_language_model(read_arpa(str(lm)), self.labels)
         weight = checked("lm_weight", LM_WEIGHT if weight is None else weight, NonNegative)
         return {"beam": beam, "language": language, "weight": weight}
 

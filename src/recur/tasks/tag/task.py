@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from recur.baselines.taggers import plain_tags
+from recur.baselines.taggers import tagging_baselines
 from recur.data.batching import Shuffled, in_order
 from recur.data.text import read_tagged
 from recur.errors import OptionError
@@ -18,16 +18,24 @@ from recur.models import OutputTagger, WordTagger
 from recur.models.tagger import Taggers
 from recur.runs import Vocabs
 from recur.tasks.common.batching import FEW, split, with_time_scale
-from recur.tasks.common.classification import TIE, class_scores, class_weights, classes_of, confusion, weight_of
-from recur.tasks.common.contract import Baseline, Moment, Places, Remark, Task, TrainingStep, Validation
-from recur.tasks.common.metrics import show, words
+from recur.tasks.common.classification import TIE, class_names, class_scores, class_weights, confusion, total_weight
+from recur.tasks.common.contract import (
+    Baseline,
+    PretrainedSlots,
+    Remark,
+    Task,
+    TrainingProgress,
+    TrainingStep,
+    Validation,
+)
+from recur.tasks.common.metrics import format_metric, metric_label
 from recur.tasks.common.options import with_input
 from recur.tasks.common.registry import task_of
 from recur.tasks.tag.data import (
     Collate,
     TagBatch,
     TagData,
-    Tagged,
+    TaggedExample,
     allowed_moves,
     are_spans,
     compare,
@@ -49,7 +57,7 @@ TagsWords = AnyTagger | Taggers
 class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     name = "tag"
     unit = "words"
-    places = Places()
+    places = PretrainedSlots()
 
     @property
     def curve(self) -> str:
@@ -80,7 +88,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         return TagData(vocabs, encode(train, vocabs), encode(valid, vocabs), train, valid)
 
     def describe(self, data: TagData) -> str:
-        tokens, labels = len(data.vocabs["vocab"]), len(classes_of(data.vocabs["labels"]))
+        tokens, labels = len(data.vocabs["vocab"]), len(class_names(data.vocabs["labels"]))
         tags = sum(len(sentence.tags) for sentence in data.train)
         unseen = unseen_tags(data.valid_sentences, data.vocabs)
         said = f"; {say_unseen(unseen, 'the validation part')}" if unseen else ""
@@ -88,14 +96,14 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
 
     def baselines(self, data: TagData) -> Iterator[Baseline]:
         targets = [sentence.tags for sentence in data.valid_sentences]
-        for name, found in plain_tags(data.train_sentences, data.valid_sentences):
-            metrics = self._metrics(self.measure(targets, found, classes_of(data.vocabs["labels"])))
+        for name, found in tagging_baselines(data.train_sentences, data.valid_sentences):
+            metrics = self._metrics(self.measure(targets, found, class_names(data.vocabs["labels"])))
             yield Baseline(name, metrics[self.curve], metrics)
 
     def new_model(self, vocabs: Vocabs) -> AnyTagger:
         o, labels = self.options, vocabs["labels"]
         weights = class_weights(labels) if o.class_weights == "balanced" else None
-        sizes = len(vocabs["vocab"]), len(classes_of(labels))
+        sizes = len(vocabs["vocab"]), len(class_names(labels))
         if o.recurrence == "output":
             return OutputTagger(*sizes, o, weights)
         return WordTagger(
@@ -107,18 +115,18 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
             allowed=allowed_moves(vocabs) if o.constrained else None,
         )
 
-    def batches(self, data: TagData) -> Shuffled[Tagged, TagBatch]:
+    def batches(self, data: TagData) -> Shuffled[TaggedExample, TagBatch]:
         collate = Collate(data.vocabs)
         return Shuffled(data.train, self.batch, self.options.seed, collate, lambda sentence: len(sentence.ids))
 
     def training_step(
-        self, model: AnyTagger, batch: TagBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: AnyTagger, batch: TagBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         device = model.output.bias.device
         tags = batch.tags.to(device)
         scores = model(batch.words.to(device), tags)
         loss = model.loss(scores, batch.words.counts, tags)
-        weight = weight_of(tags, model.class_weights)
+        weight = total_weight(tags, model.class_weights)
         return TrainingStep(loss, int(batch.words.counts.sum()), model.backend, weight=weight)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
@@ -127,13 +135,15 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     def validate(self, model: AnyTagger, data: TagData) -> Validation:
         found = tag(model, data.valid, data.vocabs)
         targets = [sentence.tags for sentence in data.valid_sentences]
-        scores = self.measure(targets, found.tags, classes_of(data.vocabs["labels"]))
+        scores = self.measure(targets, found.tags, class_names(data.vocabs["labels"]))
         metrics = self._metrics(scores)
         if found.loss is not None:
             metrics["valid_loss"] = found.loss
         if unseen := unseen_tags(data.valid_sentences, data.vocabs):
             metrics["valid_unseen"] = unseen.total() / sum(map(len, targets))
-        summary = f"valid {', '.join(f'{words(name)} {show(name, value)}' for name, value in scores.items())}"
+        summary = (
+            f"valid {', '.join(f'{metric_label(name)} {format_metric(name, value)}' for name, value in scores.items())}"
+        )
         decides = 1 - scores["f1"] if self.options.spans else metrics["valid_error"]
         return Validation(decides + TIE * (found.loss or 0.0), metrics, summary)
 
@@ -149,7 +159,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         if share := metrics.get("unseen"):
             unseen = said(
                 "{share} of the words have tags that training did not, each of them an error",
-                share=show("unseen", share),
+                share=format_metric("unseen", share),
             )  # fmt: skip
             yield Remark(unseen)
 
@@ -157,7 +167,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         self, targets: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Sequence[str]
     ) -> Metrics:
         """F1, precision and recall of spans, or else the macro F1 of tags; and the accuracy of tags."""
-        scores = class_scores(table_of(targets, predictions, classes)[1])
+        scores = class_scores(tag_confusion(targets, predictions, classes)[1])
         if not self.options.spans:
             return scores
         return {**span_scores(compare(targets, predictions)), "accuracy": scores["accuracy"]}
@@ -166,7 +176,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         return {"valid_error": 1 - scores["accuracy"], **{f"valid_{name}": value for name, value in scores.items()}}
 
 
-class Found(NamedTuple):
+class TagPredictions(NamedTuple):
     """What a model makes of sentences."""
 
     tags: list[list[str]]
@@ -175,9 +185,9 @@ class Found(NamedTuple):
 
 
 @torch.no_grad()
-def tag(model: TagsWords, sentences: Sequence[Tagged], vocabs: Vocabs) -> Found:
+def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs) -> TagPredictions:
     """The best tags of sentences, those of like length together."""
-    device, names = model.output.bias.device, classes_of(vocabs["labels"])
+    device, names = model.output.bias.device, class_names(vocabs["labels"])
     order = sorted(range(len(sentences)), key=lambda k: len(sentences[k].ids))
     tags: list[list[str]] = [[]] * len(sentences)
     total, count, done = 0.0, 0, 0
@@ -190,10 +200,10 @@ def tag(model: TagsWords, sentences: Sequence[Tagged], vocabs: Vocabs) -> Found:
         for row, n in zip(best, counts.tolist(), strict=True):
             tags[order[done]] = [names[k] for k in row[:n]]
             done += 1
-    return Found(tags, total / count if count else None)
+    return TagPredictions(tags, total / count if count else None)
 
 
-def table_of(
+def tag_confusion(
     targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]], classes: Sequence[str]
 ) -> tuple[list[str], Any]:
     """The names of all tags, those behind the learned ones that were not, and how often each was predicted as each."""

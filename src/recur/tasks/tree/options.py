@@ -8,11 +8,11 @@ from typing import Literal
 
 from recur.models.options import TreeModelOptions
 from recur.options import Between, Count, OneOf, Positive, Share
-from recur.tasks.common.options import CarryOptions, FoldOptions, TaskOptions
+from recur.tasks.common.options import FoldOptions, TaskOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, CarryOptions):
+class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, WarmStartOptions):
     """A class for every node of a tree: bracketed trees."""
 
     title = "tree"
