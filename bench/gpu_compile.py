@@ -32,7 +32,7 @@ def compile_all(rows: Iterable[Row], seconds: float) -> int:
     asked: set[str] = set()
     with ThreadPoolExecutor() as pool:
         for row in rows:
-            new = text_fingerprints(*row, index) - asked
+            new = texts_of(*row, index) - asked
             asked |= new
             for text in new:
                 pool.submit(make, text)
@@ -41,7 +41,7 @@ def compile_all(rows: Iterable[Row], seconds: float) -> int:
     return len(asked)
 
 
-def text_fingerprints(cell: Cell, dtype: torch.dtype, shape: tuple[int, int, int], index: int) -> set[str]:
+def texts_of(cell: Cell, dtype: torch.dtype, shape: tuple[int, int, int], index: int) -> set[str]:
     """Of a layer as wide as its input: a scan for use, one for training, and back."""
     B, T, H = shape
     if isinstance(compiled.assembled(cell, True), str):

@@ -48,12 +48,12 @@ def test_where_it_stands(value: float, beginning: str) -> None:
 
 def test_the_best_of_several_plain_models_is_named() -> None:
     plain = (Baseline("always a", 0.5), Baseline("n-grams", 0.2))
-    assert "n-grams, the best of 2 plain models" in said(CLASSIFY, "valid_error", 0.1, plain=plain).remarks[0]
+    assert "n-grams, the best of 2 baselines" in said(CLASSIFY, "valid_error", 0.1, plain=plain).remarks[0]
 
 
 def test_what_still_falls_is_given_more_time() -> None:
     found = said(LANGUAGE, "valid_perplexity", 9, 8, 7, 6, 5.5, 5, 4.6, 4.3, 4.1, 4.0, plain=(GRAM,))
-    assert found.remarks[-1] == "valid perplexity was still getting better when it ended"
+    assert found.remarks[-1] == "valid perplexity was still improving when training ended"
     assert found.option == "--minutes 4"
     rising = training_remarks(_tagger(), history("valid_f1", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
     assert rising[0].option == "--epochs 8"
@@ -61,7 +61,7 @@ def test_what_still_falls_is_given_more_time() -> None:
 
 def test_what_gets_worse_is_given_more_dropout() -> None:
     found = said(LANGUAGE, "valid_perplexity", 5, 4, 3.5, 3.4, 3.6, 3.8, 4.0, 4.2, 4.4, 4.6, plain=(GRAM,))
-    assert any(remark.startswith("it overfits: it was best after 40 of 100 steps") for remark in found.remarks)
+    assert any(remark.startswith("overfitting: best after 40 of 100 steps") for remark in found.remarks)
     assert found.option == "--dropout-output 0.5"
 
 
@@ -73,7 +73,7 @@ def test_of_a_blend_the_network_alone_says_whether_it_had_ended() -> None:
         entries = [{"step": 10 * k, "valid_error": 0.17, "valid_network_accuracy": p} for k, p in enumerate(shares, 1)]
         return verdict(CLASSIFY, {"valid_error": 0.17}, plain, entries)
 
-    assert of(right).remarks[-1].startswith("the network alone was still getting better when it ended: 74% right")
+    assert of(right).remarks[-1].startswith("the network alone was still improving when training ended: accuracy 74%")
     assert of(right).option == "--epochs 8"
     assert of(right[-1:] * 10).option == "", "whether more units would help was not measured"
 
@@ -118,7 +118,7 @@ def test_what_stands_still_where_it_began_has_hardly_begun() -> None:
     blind, reading = Baseline("always a", 0.5), Baseline("n-grams", 0.2)
     flat = (0.48, 0.481, 0.48, 0.482, 0.48, 0.48)
     found = said(CLASSIFY, "valid_error", *flat, plain=(blind,))
-    assert found.remarks[-1] == "it has hardly begun to learn: always a is about as good"
+    assert found.remarks[-1] == "the model has barely started to learn: always a is about as good"
     assert found.option == "--epochs 8"
     assert said(CLASSIFY, "valid_error", *flat, plain=(blind, reading)).option == "--epochs 8"
     nothing = said(CLASSIFY, "valid_error", *flat, plain=(blind, Baseline("n-grams", 0.47)))
@@ -129,7 +129,7 @@ def test_what_stands_still_where_it_began_has_hardly_begun() -> None:
 def test_what_is_learned_by_heart_is_not_given_more_time() -> None:
     entries = [{"step": k, "valid_error": 0.5 - 0.04 * k, "valid_loss": 1.0, "train_loss": 0.1} for k in range(10)]
     (found,) = training_remarks(CLASSIFY, entries)
-    assert "by heart" in found.text
+    assert "overfitting: training loss" in found.text
     assert found.option == "--dropout-output 0.7"
 
 

@@ -52,7 +52,7 @@ def training_remarks(task: AnyTask, history: Sequence[JsonObject]) -> list[Remar
         return [overfits]
     if second_half(task, history) <= FALLING or min(values) == 0.0:  # which cannot become better
         return []
-    longer = said("{metric} was still getting better when it ended", metric=metric_label(name))
+    longer = said("{metric} was still improving when training ended", metric=metric_label(name))
     return [memorises(task, entries) or Remark(longer, longer_option(task), "longer")]
 
 
@@ -70,7 +70,7 @@ def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     rate = f"--rate {task.options.rate / 10:g}"
     ended = next((entry for entry in history if entry.get("diverged")), None)
     if ended is not None:
-        sentence = said("it diverged at step {step:,}: {what}", step=ended["step"], what=str(ended["diverged"]))
+        sentence = said("training diverged at step {step:,}: {what}", step=ended["step"], what=str(ended["diverged"]))
         return Remark(sentence, rate, "diverges")
     entries = [entry for entry in history if is_number(entry.get("valid_loss")) and is_number(entry.get("train_loss"))]
     losses = [float(entry["valid_loss"]) for entry in entries]
@@ -80,8 +80,8 @@ def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     if not task.likelihood or last - best <= max(UNSTABLE, WORSE * abs(best)) or learned < best:
         return None
     sentence = said(
-        "it diverges: its loss was {best:.3f} and rose to {last:.3f}, and to {learned:.3f} on what it learns from",
-        best=best, last=last, learned=learned,
+        "training diverges: validation loss rose from {best:.3f} to {last:.3f}, training loss is {train:.3f}",
+        best=best, last=last, train=learned,
     )  # fmt: skip
     return Remark(sentence, rate, "diverges")
 
@@ -99,7 +99,7 @@ def _overfits(
     if not turned or best == last:
         return None
     sentence = said(
-        "it overfits: it was best after {step:,} of {steps:,} steps, {best} then, {last} at the end",
+        "overfitting: best after {step:,} of {steps:,} steps ({best}), {last} at the end",
         step=entries[at]["step"], steps=entries[-1]["step"], best=best, last=last,
     )  # fmt: skip
     return Remark(sentence, _more_dropout(task), "overfits")
@@ -122,8 +122,8 @@ def memorises(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
     if other - learned <= WIDE * abs(other):
         return None
     sentence = said(
-        "it learns its examples by heart: its loss is {learned:.3f} there and {other:.3f} on what it has not seen",
-        learned=learned, other=other,
+        "overfitting: training loss {train:.3f}, validation loss {valid:.3f}",
+        train=learned, valid=other,
     )  # fmt: skip
     return Remark(sentence, _more_dropout(task), "by heart")
 
@@ -266,13 +266,13 @@ def compare_with_baselines(name: str, value: float | None, plain: Sequence[Basel
         "other": format_metric(name, best.value),
     }
     if about["own"] == about["other"]:
-        return [Remark(said("level with {name} in {metric}: {own} against {other}", **about), kind="level")]
+        return [Remark(said("level with {name} in {metric}: {own} vs. {other}", **about), kind="level")]
     if is_better(name, best.value, value):
-        return [Remark(said("behind {name} in {metric}: {own} against {other}", **about), kind="behind")]
+        return [Remark(said("behind {name} in {metric}: {own} vs. {other}", **about), kind="behind")]
     if len(plain) == 1:
-        return [Remark(said("ahead of {name}, in {metric}: {own} against {other}", **about), kind="ahead")]
+        return [Remark(said("ahead of {name} in {metric}: {own} vs. {other}", **about), kind="ahead")]
     sentence = said(
-        "ahead of {name}, the best of {count} plain models, in {metric}: {own} against {other}",
+        "ahead of {name}, the best of {count} baselines, in {metric}: {own} vs. {other}",
         count=len(plain), **about,
     )  # fmt: skip
     return [Remark(sentence, kind="ahead")]
@@ -289,20 +289,20 @@ def no_progress_message(name: str, value: float | None, plain: Sequence[Baseline
     reading = [distance_to_best(name, one.value) for one in plain if one not in blind]
     if distance_to_best(name, value) < nothing or (reading and min(reading) >= nothing):
         return ""
-    return said("it has hardly begun to learn: {name} is about as good", name=best.name)
+    return said("the model has barely started to learn: {name} is about as good", name=best.name)
 
 
 def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     """Of a model that plain ones are better than, and that shows no trend; None where that cannot be told."""
     entries = [entry for entry in history if is_number(entry.get(task.curve))]
     if len(entries) < ENOUGH:
-        few = said("too little was measured to say whether it was trained long enough")
+        few = said("too few evaluations to tell whether training was long enough")
         return Remark(few, longer_option(task), "few")
     if learned := memorises(task, entries):
         return learned
     if ALONE in entries[-1]:  # a blend, whose figures may stand still while its network learns
         return _network_alone(task, entries)
-    return Remark(said("it has learned what it can at this size"), larger_option(task), "larger")
+    return Remark(said("the model has reached the limit of its size"), larger_option(task), "larger")
 
 
 def _network_alone(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
@@ -310,7 +310,7 @@ def _network_alone(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | Non
     if len(right) < ENOUGH or gain([1.0 - share for share in right]) <= FALLING:
         return None
     sentence = said(
-        "the network alone was still getting better when it ended: {half:.0%} right in the first half of the run, "
+        "the network alone was still improving when training ended: accuracy {half:.0%} in the first half of the run, "
         "{last:.0%} at the end",
         half=max(right[: len(right) // 2]), last=max(right),
     )  # fmt: skip

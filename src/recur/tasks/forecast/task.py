@@ -272,14 +272,16 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
         mase, base = metrics.get("mase", 0.0), self.options.base
         for name, other in (("linear autoregression", "linear"), ("seasonal naive", "seasonal")):
             if base != other and mase > 1.01 * self.plain.get(name, math.inf):
-                yield Remark(said("worse than {name}, which it can add to", name=name), f"--base {other}")
+                yield Remark(
+                    said("worse than {name}, which the network can be trained to correct", name=name), f"--base {other}"
+                )
         if metrics.get("share") == 0 and base in ("linear", "seasonal"):
             name = "the linear autoregression" if base == "linear" else "the seasonal naive forecast"
-            yield Remark(said("the network adds nothing to {name} of each series: forecasts are its", name=name))
+            yield Remark(said("the network does not improve on {name} of each series and is not used", name=name))
         nominal, covered = metrics.get("nominal_coverage"), metrics.get("coverage")
         if nominal is not None and covered is not None and abs(nominal - covered) > OFF:
             yield Remark(said(
-                "bands cover {covered:.0%} of values where they say {nominal:.0%}: the series has changed since",
+                "prediction intervals of {nominal:.0%} cover {covered:.0%} of the values: the series has changed",
                 covered=covered, nominal=nominal))  # fmt: skip
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:

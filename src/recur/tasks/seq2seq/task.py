@@ -146,7 +146,8 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
         if (cut := metrics.get("cut", 0.0)) > CUT:
             longer = f"--longest {2 * self.options.longest}"
             yield Remark(
-                said("{share} of what it wrote was cut before it had ended", share=format_metric("cut", cut)), longer
+                said("{share} of the outputs were truncated before the end symbol", share=format_metric("cut", cut)),
+                longer,
             )
 
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:

@@ -207,7 +207,7 @@ class Transcribe(SignalTag):
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if metrics.get("empty", 0) > 0.5:
             more = f"--epochs {2 * (self.options.epochs or 30):g}"
-            yield Remark(said("most outputs are empty: CTC begins with blanks and has not left them"), more)
+            yield Remark(said("most outputs are empty: CTC still predicts blanks only"), more)
 
     def new_model(self, vocabs: Vocabs) -> Transcriber:
         return Transcriber(self.width(vocabs), len(class_names(vocabs["labels"])), self.options)

@@ -158,7 +158,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if share := metrics.get("unseen"):
             unseen = said(
-                "{share} of the words have tags that training did not, each of them an error",
+                "{share} of the words have tags that are not in the training set; each counts as an error",
                 share=format_metric("unseen", share),
             )  # fmt: skip
             yield Remark(unseen)
