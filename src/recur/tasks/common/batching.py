@@ -1,4 +1,4 @@
-"""Training, validation and test parts of a list of examples."""
+"""Training, validation and test sets; encoded pairs; choice of the token; lines that show predictions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ Item = TypeVar("Item")
 def split(
     options: SplitOptions, read: Callable[[Sequence[str]], list[Item]]
 ) -> tuple[list[Item], list[Item], list[Item]]:
-    """Training, validation and test; parts that are not given are held out, one in twenty each, at random; of folds,
-    one and a tenth of the rest. Files to test on are not read here, where nothing is measured on them: the part is
-    empty then, and `test_part` has it."""
+    """Return the training, validation and test sets.
+
+    A set that is not given is held out at random: one example in twenty, or one fold and a tenth of the rest. A test
+    file is not read here, because training does not need it: the set is empty, and `test_part` reads it.
+    """
     items = read(options.texts)
     if isinstance(options, FoldOptions) and options.fold:
         return _fold(options, read, items)
@@ -61,29 +63,29 @@ def _fold(
 
 
 def test_part(options: SplitOptions, read: Callable[[Sequence[str]], list[Item]]) -> list[Item]:
-    """What is measured once; training files are read only if it is held out of them."""
+    """Return the test set. Training files are read only if the test set is held out of them."""
     return read(options.test) if options.test else split(options, read)[2]
 
 
 LOOK = 2000
-"""Lines looked at."""
+"""Number of lines that decide."""
 
 SENTENCE = 3.0
-"""Words, on average, from which on lines are sentences: then words are tokens, else characters."""
+"""Mean number of words per line from which lines are sentences."""
 
 
 OptionsT = TypeVar("OptionsT", bound=NetworkOptions)
 
 
 def with_time_scale(options: OptionsT, lengths: Callable[[], Iterable[int]]) -> OptionsT:
-    """Options whose time is divided by the longest of these lengths, where t is an input and nothing else is said."""
+    """Return options whose time scale is the longest of these lengths, if t is an input and no scale is given."""
     if not options.time_input or options.time_scale is not None:
         return options
     return options.changed(time_scale=float(max(lengths(), default=1)))
 
 
 def choose_token(texts: Iterable[str]) -> Literal["char", "word"]:
-    """Words where texts are sentences between spaces; characters where they are names, words or Chinese."""
+    """Return `word` for sentences with spaces, and `char` for names, single words and Chinese."""
     counts = [len(text.split()) for text in islice(texts, LOOK)]
     return "word" if counts and sum(counts) / len(counts) >= SENTENCE else "char"
 
@@ -99,7 +101,7 @@ class PairData:
     train_pairs: list[Pair]
     valid_pairs: list[Pair]
     left_out: int = 0
-    """Training pairs whose targets are too long."""
+    """Number of training pairs whose targets are too long."""
 
 
 class PairBatch(NamedTuple):
@@ -111,7 +113,7 @@ class PairBatch(NamedTuple):
     lengths: Tensor
 
     def to(self, device: torch.device) -> PairBatch:
-        """Lengths of sources stay on the CPU, where scans want them."""
+        """Move the batch to a device. The source lengths stay on the CPU, where scans read them."""
         source, target, lengths = (
             part.to(device, non_blocking=True) for part in (self.source, self.target, self.lengths)
         )
@@ -127,14 +129,14 @@ def pair_size(pair: EncodedPair) -> int:
 
 
 def max_steps(pair: EncodedPair) -> int:
-    """Steps of the longer half; what is written has its end beside its symbols."""
+    """Return the number of steps of the longer side; the target has one more, its end symbol."""
     return max(len(pair[0]), len(pair[1]) + 1)
 
 
 def encode_pairs(
     pairs: Sequence[Pair], source: Vocab, target: Vocab, *, longest: int | None, equal: bool
 ) -> list[EncodedPair]:
-    """Ids of pairs; `longest` bounds the target, `equal` wants it as long as its source."""
+    """Return the ids of pairs. `longest` limits the target; `equal` requires targets as long as their sources."""
     found: list[EncodedPair] = []
     sources, targets = source.encode_lines([p.source for p in pairs]), target.encode_lines([p.target for p in pairs])
     for pair, *both in zip(pairs, sources, targets, strict=True):
@@ -151,11 +153,11 @@ def encode_pairs(
 
 FEW = 4
 LONGEST = 120
-"""Characters of an example."""
+"""Number of characters of an example that are shown."""
 
 
 def example_line(what: str, found: str, true: str) -> str:
-    """`a fine film → good`, and what it should have said where that is something else."""
+    """Return a line such as `a fine film → good`, with the target behind it where the prediction is wrong."""
     what = what if len(what) <= LONGEST else what[: LONGEST - 1] + "…"
     return f"{what} → {found}" + ("" if found == true else f"   ✗ {true}")
 
@@ -163,7 +165,7 @@ def example_line(what: str, found: str, true: str) -> str:
 def class_examples(
     shown: Sequence[str], found: Iterable[int], true: Iterable[int], classes: Sequence[str], unseen: str = "?"
 ) -> str:
-    """Examples with their classes; of a class that training did not have, no name is known."""
+    """Return lines of examples with predicted and true classes; classes outside the training set have no name."""
     names = [*classes, unseen]
     triples = zip(shown, found, true, strict=True)
     return "\n".join(

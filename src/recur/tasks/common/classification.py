@@ -1,4 +1,4 @@
-"""Classes: their names and numbers, and how well they are told apart."""
+"""Class labels and their numbers; accuracy, F1 and confusion matrices."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from recur.utils.types import Metrics
 ConfusionTable = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 TIE = 1e-4
-"""Of two models that are wrong equally often, the one with the lower loss is better."""
+"""Factor of the loss in the score, so that of two models with equal errors the one with the lower loss wins."""
 
 
 def label_vocab(labels: Iterable[str]) -> Vocab:
-    """The labels in their order, numbers by size, behind the special tokens; class k is id 4 + k."""
+    """Return a vocabulary of sorted labels after the special tokens; class k has id 4 + k."""
     counts = Counter(labels)
     return names_vocab({label: counts[label] for label in sorted(counts, key=_by_size)})
 
 
 def names_vocab(counts: Mapping[str, int]) -> Vocab:
-    """Names as they stand, behind the special tokens, so that a run's folder keeps them."""
+    """Return a vocabulary of names in the given order, so that the run folder stores them."""
     if taken := next((name for name in SPECIALS if name in counts), None):
         raise TextError(f"{taken} cannot be the name of a class or a column: it is one of the special tokens")
     return Vocab((*SPECIALS, *counts), (0, 0, 0, 0, *counts.values()), Lines())
@@ -50,13 +50,13 @@ def class_numbers(vocab: Vocab) -> dict[str, int]:
 
 
 def class_weights(vocab: Vocab) -> Tensor:
-    """N / (classes · n_k): every class weighs as much as any other, and all together as much as the examples do."""
+    """Return N / (classes · n_k): all classes weigh the same, and their weights sum to N over the examples."""
     counts = torch.tensor(vocab.counts[len(SPECIALS) :], dtype=torch.get_default_dtype())
     return counts.sum() / (len(counts) * counts)
 
 
 def total_weight(classes: Tensor, weights: Tensor | None) -> Tensor | None:
-    """What the mean loss of a batch is over, where classes have weights; one below 0 is none."""
+    """Return the denominator of a weighted mean loss; classes below 0 are ignored. None without weights."""
     if weights is None:
         return None
     classes = classes.to(weights.device)
@@ -64,7 +64,7 @@ def total_weight(classes: Tensor, weights: Tensor | None) -> Tensor | None:
 
 
 def class_number(label: str, classes: Mapping[str, int], where: str) -> int:
-    """A label's number, or what is wrong with it."""
+    """Return the number of a label, or raise a TextError if it is unknown."""
     if label in classes:
         return classes[label]
     names = list(classes)
@@ -73,13 +73,13 @@ def class_number(label: str, classes: Mapping[str, int], where: str) -> int:
 
 
 def class_numbers_with_unseen(labels: Iterable[str], vocab: Vocab) -> dict[str, int]:
-    """The numbers of classes, and behind them those of labels that training did not have."""
+    """Return the numbers of all classes, followed by numbers for labels outside the training set."""
     known = class_numbers(vocab)
     return known | {label: len(known) + k for k, label in enumerate(sorted({*labels} - known.keys()))}
 
 
 def unseen_labels_note(labels: Iterable[str], vocab: Vocab, what: str) -> str:
-    """Of labels that training did not have; nothing where there are none."""
+    """Return a message about labels outside the training set; empty if there are none."""
     known = class_numbers(vocab)
     unseen = Counter(label for label in labels if label not in known)
     if not unseen:
@@ -92,14 +92,14 @@ def unseen_labels_note(labels: Iterable[str], vocab: Vocab, what: str) -> str:
 
 
 def confusion(targets: Sequence[int], predictions: Sequence[int], classes: int) -> ConfusionTable:
-    """(classes, classes): how often class i (row) was predicted as j (column)."""
+    """Return the confusion matrix (classes, classes): how often class i (row) was predicted as j (column)."""
     table = np.zeros((classes, classes), np.int64)
     np.add.at(table, (np.asarray(targets, np.int64), np.asarray(predictions, np.int64)), 1)
     return table
 
 
 def class_scores(table: ConfusionTable) -> Metrics:
-    """Accuracy, and F1 = 2 · right / (predicted + occurring) averaged over the classes that occur."""
+    """Return the accuracy, and F1 = 2 · right / (predicted + occurring) averaged over the classes that occur."""
     right, predicted, occurring = np.diag(table), table.sum(0), table.sum(1)
     there = predicted + occurring > 0
     f1 = 2 * right[there] / (predicted + occurring)[there]
@@ -107,8 +107,10 @@ def class_scores(table: ConfusionTable) -> Metrics:
 
 
 def probability_scores(log_p: Tensor, targets: Sequence[int]) -> Metrics:
-    """Of log-probabilities (n, classes): accuracy, macro F1, loss in nats and calibration error. Targets behind the
-    last class are labels that training did not have: errors, and nothing that a loss could be taken of."""
+    """Return accuracy, macro F1, loss in nats and calibration error of log-probabilities (n, classes).
+
+    Targets above the last class are labels outside the training set: they count as errors and are left out of the loss.
+    """
     K, classes = log_p.shape[1], torch.tensor(targets)
     scores = class_scores(confusion(targets, log_p.argmax(-1).tolist(), max(K, *(k + 1 for k in targets))))
     seen = classes < K
@@ -117,7 +119,7 @@ def probability_scores(log_p: Tensor, targets: Sequence[int]) -> Metrics:
 
 
 def validate_classes(logits: Tensor, targets: Sequence[int]) -> Validation:
-    """Of logits (n, classes): error, loss, accuracy, F1 and calibration error."""
+    """Return error, loss, accuracy, F1 and calibration error of logits (n, classes)."""
     scores = probability_scores(logits.log_softmax(-1), targets)
     error = 1 - scores["accuracy"]
     metrics = {"valid_error": error, **{f"valid_{name}": value for name, value in scores.items()}}
@@ -126,7 +128,7 @@ def validate_classes(logits: Tensor, targets: Sequence[int]) -> Validation:
 
 
 def score_baselines(guesses: Mapping[str, Sequence[int]], targets: Sequence[int], classes: int) -> list[Baseline]:
-    """Plain models by name, each with the classes that it says of what is measured."""
+    """Score the classes that each baseline predicts."""
     found = []
     for name, said in guesses.items():
         scores = class_scores(confusion(targets, said, classes))

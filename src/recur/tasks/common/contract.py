@@ -1,4 +1,4 @@
-"""Why training steps cannot be recorded as CUDA graphs: reasons that tasks share, each empty where it does not hold."""
+"""The contract of a task: options, data, model, batches, loss, evaluation and baselines. The trainer calls it."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ from recur.utils.types import JsonObject, Metrics
 
 
 def cpu_sampling_blocker(options: TaskOptions) -> str:
-    """For tasks whose batches are all alike."""
+    """Return why CUDA graphs cannot be used by a task whose batches all have one shape; empty if they can."""
     bptt = options.bptt if isinstance(options, SequenceOptions) else "full"
     return "" if bptt == "full" else f"--bptt {bptt} draws on the CPU what crosses time"
 
 
 def variable_length_blocker(sizes: Iterable[int], options: TaskOptions) -> str:
-    """For tasks whose sequences are padded: where all are as long, no step asks how long each is."""
+    """Return why CUDA graphs cannot be used by a task with padded sequences; empty if all have one length."""
     return "sequences are of several lengths" if len({*sizes}) > 1 else cpu_sampling_blocker(options)
 
 
 def check_size(make: Callable[[], nn.Module]) -> None:
-    """Refuse a network whose weights alone are more than this machine's memory."""
+    """Raise an error if the weights of a network need more memory than this machine has."""
     check_memory(weight_bytes(make), memory())
 
 
 def weight_bytes(make: Callable[[], nn.Module]) -> float:
-    """Of all weights, which are made on torch's device of shapes without numbers: no memory, no random draws."""
+    """Return the number of bytes of all weights.
+
+    The network is built on the meta device, so that no memory is allocated and no random number is drawn.
+    """
     try:
         with torch.device("meta"):
             made = make()
@@ -53,24 +56,24 @@ def weight_bytes(make: Callable[[], nn.Module]) -> float:
 
 
 class PretrainedSlots(NamedTuple):
-    """Names in a task's vocabularies and of its network's parameters."""
+    """Names of the vocabularies and parameters of a network that a language model can initialise."""
 
     vocab: str = "vocab"
-    """The vocabulary that begins with the language model's."""
+    """Name of the vocabulary that starts with the tokens of the language model."""
     embedding: str = "embedding.weight"
     recurrent: str = "recurrent"
-    """The module of the layers; none, if empty."""
+    """Name of the module of recurrent layers; empty if none is initialised."""
     output: tuple[str, str] | None = None
-    """The matrix V and the bias of a softmax over that vocabulary, where the network has one."""
+    """Names of the output matrix V and its bias, if the network has a softmax over that vocabulary."""
     lines: bool = False
-    """Whether sequences are lines that <bos> begins and <eos> ends, where a text has the end of a line."""
+    """Whether sequences are lines between <bos> and <eos>, where a text has line ends."""
     token: str = "token"
-    """The option that says what a token of that vocabulary is."""
+    """Name of the option that sets the kind of token of that vocabulary."""
     layers: str = "layers"
-    """The option that says how many layers there are."""
+    """Name of the option that sets the number of layers."""
 
     def depth(self, name: str) -> int | None:
-        """Of a parameter: 0 for the embedding, 1 … for the layers above it, None for what no language model has."""
+        """Return the depth of a parameter: 0 for the embedding, 1 … for the layers, None for new parameters."""
         if name == self.embedding:
             return 0
         if not self.recurrent or not name.startswith(f"{self.recurrent}."):
@@ -89,111 +92,113 @@ BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
 class TaskData(Protocol):
-    """What a task reads: whatever it needs, and the vocabularies that a run keeps."""
+    """Data of a task: whatever the task needs, and the vocabularies that the run folder stores."""
 
     @property
     def vocabs(self) -> Vocabs: ...
 
 
 class TrainingProgress(NamedTuple):
-    """Where training stands: for what changes over a run."""
+    """Position in a training run, for schedules."""
 
     step: int
     epoch: int
     progress: float
-    """0 … 1: how much of the budget is spent."""
+    """Share of the budget that is used, 0 … 1."""
 
 
 class TrainingStep(NamedTuple):
-    """What a batch gave."""
+    """Loss of one batch."""
 
     loss: Tensor
-    """The mean over what was predicted; a scalar with its gradient."""
+    """Mean loss over the predictions of the batch: a scalar with its gradient."""
     predictions: int
-    """How many those are."""
+    """Number of predictions in the batch."""
     backend: str
-    """Which backend of scan ran."""
+    """Backend of scan that ran."""
     penalty: Tensor | float = 0.0
-    """Added to the loss on the way back, and not reported."""
+    """Term that is added to the loss for the backward pass and is not reported."""
     state: tuple[Any, ...] | None = None
-    """What the next batch starts from: tensors in (nested) tuples, detached. None for batches that stand alone."""
+    """Initial state of the next batch: detached tensors in (nested) tuples. None for independent batches."""
     rate: float = 1.0
-    """A factor on the learning rate, for a batch that is a smaller sample than others."""
+    """Factor on the learning rate, for a batch that is smaller than others."""
     weight: Tensor | None = None
-    """What the loss is a mean over, where that is not the number of predictions: the weights of their classes, say.
-    Parts of a batch on several processes count by it."""
+    """Denominator of the mean loss where it is not the number of predictions, such as the sum of class weights.
+
+    Parts of a batch on several processes are averaged with these weights.
+    """
 
 
 class Validation(NamedTuple):
-    """How good a model is."""
+    """Result of an evaluation on the validation set."""
 
     score: float
-    """Decides which weights are kept; lower is better."""
+    """Value that selects the weights to keep; lower is better."""
     metrics: Metrics
-    """By their names in metrics.jsonl, each beginning with valid_."""
+    """Metrics by their names in metrics.jsonl, each with the prefix valid_."""
     summary: str
-    """The same for a person, in half a line."""
+    """Metrics as a short phrase for the screen."""
 
 
 class Baseline(NamedTuple):
-    """Something plain to beat, measured on the validation part."""
+    """Simple model, evaluated on the validation set, that the network should beat."""
 
     name: str
-    """Such as `6-gram`."""
+    """Name, such as `6-gram`."""
     value: float
-    """On the scale of the task's `curve`."""
+    """Value of the task's metric `curve`."""
     metrics: Metrics = {}
-    """Other figures of it, by the names that the task's own validation has."""
+    """Other metrics, by the names that the task's own validation uses."""
 
 
 class Remark(NamedTuple):
-    """Something worth saying of a trained model."""
+    """Sentence about a trained model."""
 
     text: str
-    """Such as `every output was cut`."""
+    """Sentence without a full stop, such as `every output was truncated`."""
     option: str = ""
-    """What to try then, such as `--longest 200`."""
+    """Option to try, such as `--longest 200`."""
     kind: str = ""
-    """What it is about, where something else depends on it: see verdict.py."""
+    """Kind of the remark, for code that depends on it: see verdict.py."""
 
 
 class Batches(Protocol[BatchT_co]):
-    """What is learned from, epoch by epoch; the batches of an epoch are drawn from (seed, epoch) alone."""
+    """Training batches by epoch. The batches of an epoch depend on (seed, epoch) alone."""
 
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co]:
-        """One epoch without its first batches, the same each time."""
+        """Yield the batches of an epoch without the first `skip`; the same in each call."""
 
     def shared(self, share: Share) -> Batches[BatchT_co | None]:
-        """The same batches, of which one of several processes has its rows; None where it has none."""
+        """Return the same batches with the rows of one of several processes; None for a batch without such rows."""
 
     def __len__(self) -> int:
-        """How many there are in an epoch, or about so many."""
+        """Return the number of batches in an epoch, possibly approximate."""
 
 
 class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
-    """What is trained. One is made for each configuration; see the package's docstring for how to write one."""
+    """One kind of problem with its options. See the docstring of recur.tasks for how to write a task."""
 
     name: ClassVar[str]
-    """As in --task: the name of its folder."""
+    """Name of the task in --task: the name of its folder."""
     unit: ClassVar[str] = "tokens"
-    """What predictions are counted in."""
+    """Unit in which predictions are counted."""
     verb: ClassVar[str] = "predict"
-    """What one does with a trained model at the command line."""
+    """Command that uses a trained model."""
     on_text: ClassVar[bool] = False
-    """Whether it is measured on a running text, so that n-grams can stand beside it."""
+    """Whether the task is evaluated on running text, so that n-grams are comparable."""
     places: ClassVar[PretrainedSlots | None] = None
-    """Where the parts of a language model go in its network, if they can: for --from and --vectors."""
+    """Parameters that a language model can initialise, if any: for --from and --vectors."""
     sizes: ClassVar[tuple[str, ...]] = ()
-    """Options that may follow from how fast this machine trains: see `sized`."""
+    """Options that can be chosen from the training speed of this machine: see `sized`."""
     likelihood: ClassVar[bool] = True
-    """Whether the loss is a mean negative log-likelihood, so that exp of it is a perplexity."""
+    """Whether the loss is a mean negative log-likelihood, so that its exponential is a perplexity."""
 
     def __init__(self, options: OptionsT) -> None:
         self.options = options
 
     @classmethod
     def settle(cls, options: OptionsT) -> OptionsT:
-        """The options with everything decided that was left open, for this machine and these files."""
+        """Return the options with all open choices made, for this machine and these files."""
         device = pick_device(options.device)
         precision = options.precision or pick_precision(device, options.in_16_bits)
         check_precision(precision, device)
@@ -201,33 +206,35 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
 
     @classmethod
     def settled_words(cls, before: OptionsT, after: OptionsT) -> str:
-        """What of the settled options a user would like to hear of."""
+        """Return a message about the choices that `settle` made; empty if there is nothing to report."""
         return ""
 
     @classmethod
     def sizes_itself(cls, asked: OptionsT) -> bool:
-        """Whether options as they were asked for leave the network's size to what this machine can do in the budget."""
+        """Return True if the requested options leave the size of the network to the speed of this machine."""
         return False
 
     def sized(self, asked: OptionsT, data: DataT, speed: Callable[[OptionsT], float]) -> tuple[JsonObject, str]:
-        """What of the options follows from that, and how it is said. `speed` tries some options: predictions a second
-        that are trained on."""
+        """Return the options that follow from the training speed, and a message about them.
+
+        `speed` measures some options: the number of predictions per second in training.
+        """
         return {}, ""
 
     @property
     def curve(self) -> str:
-        """The metric that the screen draws over time, the summary names and baselines are compared by."""
+        """Metric that the screen plots, the summary names and baselines are compared by."""
         return "valid_perplexity"
 
     @property
     def run_name(self) -> str:
-        """What a run of it is called, if its user does not say."""
+        """Default name of a run."""
         texts = self.options.texts if isinstance(self.options, DataOptions) else ()
         return as_file_name((Path(texts[0]).stem if texts else "") or self.name)
 
     @property
     def architecture(self) -> str:
-        """What is trained, in a word."""
+        """Name of the network in one word."""
         options: Options = self.options
         if isinstance(options, RecurrenceOptions) and options.recurrence == "output":
             return "output recurrence"
@@ -235,74 +242,75 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
 
     @abstractmethod
     def read(self, vocabs: Vocabs | None = None) -> DataT:
-        """The data, with its `vocabs`: those given, or fitted on the training part."""
+        """Read the data, with the given vocabularies or with vocabularies fitted to the training set."""
 
     @abstractmethod
     def describe(self, data: DataT) -> str:
-        """The data in a line."""
+        """Describe the data in one line."""
 
     def baselines(self, data: DataT) -> Iterable[Baseline]:
-        """Plain models worth beating, the plainest first; each takes seconds."""
+        """Yield the baselines, simplest first; each takes seconds."""
         return ()
 
     def remarks(self, metrics: Metrics) -> Iterable[Remark]:
-        """What this task says of the figures of a trained model (their names without valid_), the most important
-        first."""
+        """Yield remarks about the metrics of a trained model (names without valid_), most important first."""
         return ()
 
     @abstractmethod
     def new_model(self, vocabs: Vocabs) -> ModelT:
-        """Fresh weights."""
+        """Return a model with fresh weights."""
 
     def start(self, model: ModelT, data: DataT) -> None:
-        """What fresh weights take from the data before the first step, such as its mean and deviation."""
+        """Initialise parameters from the data before the first step, such as means and deviations."""
 
     def check_size(self, vocabs: Vocabs) -> None:
-        """Refuse what no memory of this machine holds, before any of it is made."""
+        """Raise an error if the model does not fit into the memory of this machine, before it is allocated."""
         check_size(lambda: self.new_model(vocabs))
 
     @abstractmethod
     def batches(self, data: DataT) -> Batches[BatchT]:
-        """What is learned from."""
+        """Return the training batches."""
 
     @abstractmethod
     def training_step(
         self, model: ModelT, batch: BatchT, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
-        """The loss of one batch; `state` is what the batch before left, None at the start of an epoch."""
+        """Compute the loss of one batch. `state` is the state that the previous batch returned; None for the first."""
 
     def unrecordable(self, data: DataT) -> str:
-        """Why training steps on this data cannot be recorded and replayed as CUDA graphs; nothing where they can:
-        batches are named tuples of few shapes, those of a shape are as many predictions, and a step asks nothing of
-        the device and copies nothing to it."""
+        """Return why training steps on this data cannot be captured as CUDA graphs; empty if they can.
+
+        Capturing needs batches that are named tuples of few shapes, a number of predictions that depends on the shape
+        alone, and steps that neither synchronise with the device nor copy to it.
+        """
         return f"batches of the task {self.name} are of many shapes"
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
-        """A loss above this means that training has diverged."""
+        """Return the loss above which training counts as diverged."""
         return math.inf
 
     @abstractmethod
     def validate(self, model: ModelT, data: DataT) -> Validation:
-        """How good the model is on the validation part. It is in evaluation mode, and no gradient is kept."""
+        """Evaluate the model on the validation set. The model is in evaluation mode, without gradients."""
 
     def measured(self, data: DataT) -> int:
-        """How many examples the validation part has, of which some can be left out; 0 where none can."""
+        """Return the number of validation examples, if some of them can be left out; else 0."""
         return len(getattr(data, "valid", ()))
 
     def thinned(self, data: DataT, every: int) -> DataT:
-        """The same data with one in `every` of its validation examples: of all that is a list named valid…"""
+        """Return the data with one in `every` validation examples: of all lists whose name starts with valid."""
         if every == 1:
             return data
         parts = {name: part for name, part in vars(data).items() if name.startswith("valid") and isinstance(part, list)}
         return replace(data, **{name: part[::every] for name, part in parts.items()})  # type: ignore[type-var]
 
     def sample(self, model: ModelT, data: DataT) -> str:
-        """Something to watch while it trains."""
+        """Return some outputs to print during training."""
         return ""
 
     @property
     def batch(self) -> int:
-        """The batch's size, once options are settled."""
+        """Batch size, once options are settled."""
         batch = self.options.batch
         return self.options.cpu_batch if batch is None else batch
 

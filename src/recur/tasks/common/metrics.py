@@ -1,7 +1,14 @@
-"""What figures are called, which way is better, and how a person reads them.
+"""Metrics: their labels, direction and format; edit distance, BLEU and chrF.
 
-In files and in Python a share is a number 0 … 1; on the screen it is in per cent, with the sign. BLEU and chrF go from
-0 to 100, as everywhere.
+A share is a number 0 … 1 in files and in Python, and a percentage on the screen. BLEU and chrF are 0 … 100, as
+sacrebleu has them: for whole texts, one reference each.
+
+BLEU = exp(mean of log p_n, n = 1 … 4) · min(1, exp(1 − r / c)) (Papineni et al. 2002; Post 2018), where p_n is the
+clipped precision of word n-grams, r and c the numbers of words of references and translations, tokenised as mteval-v13a
+does. An order without a match counts as 1/2, 1/4, … of one (sacrebleu's `exp` smoothing).
+
+chrF = (1 + β²) P R / (β² P + R), β = 2 (Popović 2015), where P and R are the mean precision and recall of character
+n-grams of orders 1 … 6, without spaces.
 """
 
 from __future__ import annotations
@@ -66,13 +73,13 @@ METRICS: Mapping[str, Metric] = {
 
 
 def metric_of(name: str) -> Metric:
-    """Of a figure's name, with or without the part that it was measured on."""
+    """Return the metric of a name, with or without the prefix of the set that it was evaluated on."""
     plain = name.removeprefix("valid_").removeprefix("train_").removeprefix("test_")
     return METRICS.get(plain, Metric(plain.replace("_", " ")))
 
 
 def format_metric(name: str, value: float) -> str:
-    """A figure as a person reads it: `81.2 %`, `3.234`."""
+    """Format a value for the screen: `81.2 %`, `3.234`."""
     metric = metric_of(name)
     if name.endswith("per_second"):
         return f"{value:,.0f}"
@@ -84,13 +91,13 @@ def _format_value(metric: Metric, value: float) -> str:
 
 
 def metric_label(name: str) -> str:
-    """`valid_macro_f1` → `valid macro F1`."""
+    """Return the label of a metric: `valid_macro_f1` → `valid macro F1`."""
     part, found, _ = name.partition("_")
     return f"{part} {metric_of(name).words}" if found and part in ("valid", "train", "test") else metric_of(name).words
 
 
 def is_better(name: str, a: float, b: float) -> bool:
-    """Whether a is better than b."""
+    """Return True if a is better than b."""
     return a > b if metric_of(name).higher else a < b
 
 
@@ -102,7 +109,7 @@ Sequences = Sequence[Sequence[str]]
 
 
 def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
-    """The fewest insertions, deletions and substitutions that make a into b (Levenshtein 1966)."""
+    """Return the least number of insertions, deletions and substitutions from a to b (Levenshtein 1966)."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, start=1):
         before, row[0] = row[0], i
@@ -112,7 +119,7 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def error_rates(targets: Sequences, predictions: Sequences) -> dict[str, float]:
-    """The share of sequences that are wrong, and edits for each symbol of the targets."""
+    """Return the share of wrong sequences, and the edit distance per target symbol."""
     wrong = sum(list(a) != list(b) for a, b in zip(targets, predictions, strict=True))
     return {
         "sequence_error_rate": wrong / max(len(targets), 1),
@@ -121,7 +128,7 @@ def error_rates(targets: Sequences, predictions: Sequences) -> dict[str, float]:
 
 
 def edits_per_symbol(targets: Sequences, predictions: Sequences) -> float:
-    """Of sequences of words, the word error rate of speech recognition."""
+    """Return the edit distance per target symbol; for sequences of words, the word error rate."""
     edits = sum(edit_distance(b, a) for a, b in zip(targets, predictions, strict=True))
     return edits / max(sum(map(len, targets)), 1)
 
@@ -134,7 +141,7 @@ WORDS, CHARACTERS = 4, 6
 """The longest n-grams counted."""
 
 BETA = 2
-"""Recall weighs so much more than precision."""
+"""Weight of recall relative to precision."""
 
 ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
 
@@ -147,7 +154,7 @@ WORD_BOUNDARIES = (
 
 
 def mteval_words(line: str) -> list[str]:
-    """The words of a line as mteval-v13a.pl, the script of the evaluations of WMT, cuts them."""
+    """Tokenise a line as mteval-v13a.pl, the script of the WMT evaluations."""
     line = line.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for entity, sign in ENTITIES:
         line = line.replace(entity, sign)

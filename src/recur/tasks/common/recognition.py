@@ -1,4 +1,4 @@
-"""Which task a file is for, where its user does not say: taken where there is no doubt, and otherwise what to type."""
+"""Choice of the task from the content of the files, if --task is not given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASKS = {
     "series": "forecast",
     "text": "language",
 }
-"""By what a file looks like; what is not here can be meant in several ways."""
+"""Task by kind of file; kinds that are not listed are ambiguous."""
 
 CHOICES = {
     "pairs": (
@@ -46,7 +46,10 @@ CHOICES = {
 
 
 def choose_task(names: Sequence[str]) -> tuple[str, str]:
-    """The task for files, and why, in words; empty for a plain text. In doubt, an error says what could be meant."""
+    """Return the task for the files and the reason, which is empty for plain text.
+
+    Raise an OptionError that lists the possible tasks if the files are ambiguous.
+    """
     if not names or "" in names:  # an empty name is refused by who reads it
         return "language", ""
     found = recognise(names)

@@ -1,4 +1,4 @@
-"""Tasks by name: each is a folder of this package, found, not listed. Their options need no torch."""
+"""Registry of tasks: every folder of recur.tasks except `common` is a task. Options are read without importing torch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from recur.tasks.common.options import GPU_FACTOR, InputOptions, TaskOptions, Wa
 from recur.utils.trust import cell_file, check_cells
 
 BUILT_IN = ("pydoc", "stdlib", "-", "/dev/stdin")
-"""Texts that are no files."""
+"""Names of texts that are not files."""
 
 CELL = "cell.py"
-"""A cell of the user's own, as a run carries it."""
+"""File name of a custom cell in a run folder."""
 
 PATHS = ("texts", "valid", "test")
-"""Options that name files."""
+"""Options that name data files."""
 
 ORIGINS = ("from_", "vectors")
-"""Options that name what a run began with and no longer needs."""
+"""Options that name the source of a warm start, which the run does not need afterwards."""
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def task_names() -> tuple[str, ...]:
 
 @functools.cache
 def options_class(task: str) -> type[TaskOptions]:
-    """The dataclass of a task's options."""
+    """Return the options dataclass of a task."""
     if task not in task_names():
         raise OptionError(unknown("task", task, task_names()))
     options: type[TaskOptions] = importlib.import_module(f"recur.tasks.{task}.options").OPTIONS
@@ -52,23 +52,26 @@ def task_class(task: str, numbers: bool = False) -> Any:
 
 
 def task_of(options: TaskOptions) -> Any:
-    """The task that options ask for."""
+    """Return the task for these options."""
     return task_class(name_of(options), reads_numbers(options))(options)
 
 
 def reads_numbers(options: TaskOptions) -> bool:
-    """Of a task whose sequences may be of texts or of numbers."""
+    """Return True if the sequences are vectors of numbers and not text."""
     return isinstance(options, InputOptions) and options.input == "numbers"
 
 
 def name_of(options: TaskOptions) -> str:
-    """A task's options lie in its folder."""
+    """Return the name of the task that these options belong to: the folder of their module."""
     return type(options).__module__.split(".")[-2]
 
 
 def make_options(task: str, fields: Mapping[str, object], where: str = "") -> TaskOptions:
-    """Options of a task from whatever door they come through; what belongs to another task, is of another type or
-    beside the others means nothing is refused by name."""
+    """Return the options of a task from fields of any source.
+
+    Raise an OptionError for an option of another task, a value of a wrong type, or an option that has no effect with
+    the others.
+    """
     made = read_options(task, fields, where)
     try:
         made.refuse_unused()
@@ -79,7 +82,7 @@ def make_options(task: str, fields: Mapping[str, object], where: str = "") -> Ta
 
 
 def read_options(task: str, fields: Mapping[str, object], where: str) -> TaskOptions:
-    """… without the last: what a run was trained with is read as it is."""
+    """Return the options of a task without checking for options that have no effect, as a run stores them."""
     if not isinstance(task, str):
         raise OptionError(where + unknown("task", task, task_names()))
     cls = options_class(task)
@@ -103,7 +106,7 @@ def _named(value: object) -> str:
 
 
 def _check_cell(cell: str) -> None:
-    """A cell by name is made once, to see that it can be; one of a file is not looked at here, for that runs it."""
+    """Raise an error if a cell cannot be made from its name. A cell in a file is not checked, which would execute it."""
     if cell not in ("", "gru", "lstm") and ".py" not in cell:
         from recur.cells.registry import configured_cell  # which needs torch
 
@@ -111,7 +114,7 @@ def _check_cell(cell: str) -> None:
 
 
 def refusal(task: str, name: str, flag: str = "") -> str:
-    """What is wrong with an option that a task does not have."""
+    """Return the error message for an option that a task does not have."""
     owners = [other for other in task_names() if name in options_class(other).names()]
     if not owners:
         return unknown("option", name, options_class(task).names())
@@ -121,7 +124,7 @@ def refusal(task: str, name: str, flag: str = "") -> str:
 
 
 def arguments_of(task: str, fields: Mapping[str, Any]) -> list[str]:
-    """What `recur train` is given for these options."""
+    """Return the arguments of `recur train` for these options."""
     found = [*map(str, as_list(fields.get("texts"))), "--task", task]
     for name in options_class(task).names():
         value = fields.get(name)
@@ -150,7 +153,7 @@ def read_config(path: Path, trusting: bool = False) -> dict[str, object]:
 
 
 def with_paths(fields: dict[str, object], folder: Path) -> dict[str, object]:
-    """Fields whose paths are relative to a folder, with those of this process."""
+    """Return fields whose paths are relative to the current folder, from fields relative to `folder`."""
     for name in (*PATHS, *ORIGINS):
         if name in fields:
             given = fields[name]
@@ -163,7 +166,7 @@ def with_paths(fields: dict[str, object], folder: Path) -> dict[str, object]:
 
 
 def without_paths(fields: Mapping[str, object], folder: Path) -> dict[str, object]:
-    """… and back: fields of this process, with paths relative to a folder."""
+    """Return fields whose paths are relative to `folder`: the inverse of `with_paths`."""
     found = dict(fields)
     for name in (*PATHS, *ORIGINS):
         if (given := found.get(name)) is not None:
@@ -176,7 +179,7 @@ def without_paths(fields: Mapping[str, object], folder: Path) -> dict[str, objec
 
 
 def config_text(options: TaskOptions, folder: Path) -> str:
-    """The content of a configuration file in a folder, with paths relative to it."""
+    """Return the content of a configuration file in `folder`, with paths relative to it."""
     fields: dict[str, Any] = {}
     for name in (*PATHS, *ORIGINS):
         if name in options.names() and (given := getattr(options, name)) is not None:
@@ -190,7 +193,7 @@ def config_text(options: TaskOptions, folder: Path) -> str:
 
 
 def as_list(given: object) -> Sequence[Any]:
-    """What an option names, be it one or several."""
+    """Return the values of an option that may have one or several."""
     return given if isinstance(given, list | tuple) else () if given is None else (given,)
 
 
@@ -202,7 +205,7 @@ def _resolved_path(folder: Path, name: str) -> str:
 
 
 def relative_path(folder: Path, name: str) -> str:
-    """A path of this process, relative to a folder."""
+    """Return a path relative to `folder`."""
     if name in BUILT_IN or Path(name).is_absolute():
         own = name not in BUILT_IN and Path(name).is_relative_to(folder.absolute())
         return str(Path(name).relative_to(folder.absolute())) if own else name
@@ -220,11 +223,11 @@ GROUPS = (
     "Budget",
     "Machine",
 )
-"""What is the task's own comes before them."""
+"""Order of the option groups in --help, after the group of the task itself."""
 
 
 def shown_default(cls: type[Options], name: str) -> str:
-    """What an option is if nobody says, in words; nothing where the data decide."""
+    """Return the default of an option as text; empty if it depends on the data."""
     shown = shown_value(cls.default(name))
     if issubclass(cls, TaskOptions):
         budget = f"{cls.default_minutes:g}, if no budget is given"

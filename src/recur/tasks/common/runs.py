@@ -1,6 +1,6 @@
-"""What a run was trained with: its options, its cell, its texts; and its model for use.
+"""Options, cell, texts and trained model of a run folder.
 
-What is imported late here imports torch, and options need none.
+Some imports are inside functions because they load torch, and options are read without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 
 
 def options_of_run(run: Run, code: bool = True) -> TaskOptions:
-    """What a run was trained with. A cell that it carries may be executed then; without `code` none may."""
+    """Return the options that a run was trained with.
+
+    With `code`, the custom cell of the run may be executed; without it, nothing is executed.
+    """
     fields = with_paths(parse_toml(run.config_text().encode(), run.config), run.path)
     task = fields.pop("task", run.task)
     if task != run.task:
@@ -58,14 +61,17 @@ def task_of_run(run: Run) -> Any:
 
 
 def open_predictor(paths: Sequence[Path | str], device: str = "auto", trust: bool = False) -> Predictor[Any]:
-    """The trained model of a run for use; of several, as one. To trust a run is to execute a cell that it carries."""
+    """Open the trained model of a run, or several runs as an ensemble.
+
+    `trust` allows the custom cell of the run to be executed.
+    """
     from recur.runs import Run
 
     return predictor_of([Run.open(path, trust=trust) for path in paths], device)
 
 
 def predictor_of(runs: Sequence[Run], device: str = "auto") -> Predictor[Any]:
-    """… of runs that are open."""
+    """Return the trained model of open runs."""
     task = task_of_run(runs[0])
     module = "signals" if reads_numbers(task.options) else "predictor"
     found = importlib.import_module(f"recur.tasks.{task.name}.{module}")
@@ -77,7 +83,10 @@ def predictor_of(runs: Sequence[Run], device: str = "auto") -> Predictor[Any]:
 
 
 def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, bytes | None]:
-    """Options whose cell, if it is in a file of the user's, is the copy in a run's folder; and what that copy holds."""
+    """Return options that name the copy of a custom cell in the run folder, and the source of that copy.
+
+    The source is None if the options name a built-in cell.
+    """
     from recur.cells.registry import admit
 
     cell = cell_of(options)
@@ -111,8 +120,10 @@ def text_fingerprints(options: TaskOptions, folder: Path, parts: Sequence[str] =
 def check_texts_of_file(
     fields: Mapping[str, object], folder: Path, allow_path: Sequence[str | Path] = (), named_by_user: bool = False
 ) -> None:
-    """Refuse texts outside of a sweep's folder that fields from its file name, unless this user has named them in a
-    command before (`named_by_user`: now) or allows them."""
+    """Raise an error for texts outside of a sweep's folder that its file names.
+
+    Texts are accepted if this user named them in an earlier command, names them now (`named_by_user`), or allows them.
+    """
     from recur.data.text.sources import files_of
     from recur.runs import Fingerprint
     from recur.runs.trust import allow_text, check_allowed
@@ -132,9 +143,12 @@ def with_run_texts(
     changed: bool = False,
     allow_path: Sequence[str | Path] = (),
 ) -> OptionsT:
-    """Options that name these texts of a run where they are now. A text that was changed is refused, unless that is
-    as it should be; one that was moved beside the run, or here, is found by what is in it. A path outside of the run
-    is opened only with this user's consent (`recur.runs.trust`)."""
+    """Return options with the current paths of the texts of a run.
+
+    A changed text raises an error unless `changed` is set. A text that was moved next to the run or into the current
+    folder is found by its checksum. A path outside of the run is opened only with the consent of the user
+    (`recur.runs.trust`).
+    """
     found = {}
     for option in parts:
         names: tuple[str, ...] = options.paths(option) if isinstance(options, DataOptions) else ()

@@ -1,4 +1,4 @@
-"""Sequences of numbers as examples, for tasks that read them as well as texts: what those tasks share."""
+"""Sequences of vectors (signals) as examples: stacking, batches, and the base of tasks that read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recur.tasks.common.contract import Task, variable_length_blocker
 from recur.tasks.common.options import with_input
 
 ROWS = 64
-"""Sequences measured as one batch."""
+"""Number of sequences in an evaluation batch."""
 
 
 class SignalExample(NamedTuple):
@@ -62,7 +62,7 @@ class SignalBatch(NamedTuple):
 
     @property
     def steps(self) -> Tensor:
-        """(B,): of each sequence."""
+        """Return the number of steps of each sequence, (B,)."""
         return torch.full(self.x.shape[:1], self.x.shape[1]) if self.lengths is None else self.lengths
 
 
@@ -74,14 +74,14 @@ class SignalData:
 
 
 def stacked(values: Values, k: int) -> Values:
-    """(T, D) as (⌈T / k⌉, k · D): every k neighbours one step, the last one of them repeated where it must be."""
+    """Return (T, D) as (⌈T / k⌉, k · D): k neighbouring steps become one; the last step is repeated as padding."""
     T, D = values.shape
     found: Values = np.pad(values, ((0, -T % k), (0, 0)), mode="edge").reshape(-1, k * D)
     return found
 
 
 def mean_and_deviation(examples: Sequence[SignalExample]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of every feature over all steps, 1 for one that does not change."""
+    """Return the mean and deviation of every feature over all steps; deviation 1 for a constant feature."""
     steps = sum(example.size for example in examples)
     mean = sum(example.values.sum(0, dtype=np.float64) for example in examples) / steps
     squares = sum(np.square(example.values - mean).sum(0) for example in examples) / steps
@@ -95,7 +95,7 @@ ModelT = TypeVar("ModelT", bound=Numbers)
 
 
 class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
-    """From files to batches, whatever the labels are for."""
+    """Base of tasks on signals: from files to batches, for any kind of label."""
 
     defaults: dict[str, Any] = {}
     """Where they differ from those for texts."""
@@ -108,7 +108,7 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
 
     @staticmethod
     def targets(signal: Signal) -> tuple[str, ...]:
-        """What is to be told of a sequence."""
+        """Return the labels of a sequence."""
         return labels_of(signal)
 
     def read(self, vocabs: Vocabs | None = None) -> SignalData:
@@ -121,7 +121,7 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
         return SignalData(vocabs, self.encode(train, vocabs), self.encode(valid, vocabs))
 
     def encode(self, signals: Iterable[Signal], vocabs: Vocabs) -> list[SignalExample]:
-        """Those without labels have none."""
+        """Encode sequences; those without labels get none."""
         numbers, width = class_numbers(vocabs["labels"]), len(class_names(vocabs["features"]))
         found = []
         for signal in signals:
@@ -157,7 +157,7 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
 
 
 def signals_of(given: str | Path | np.ndarray[Any, Any]) -> list[Signal]:
-    """What is to be predicted: a file's, a folder's or an archive's sequences, or one as an array (T, D) or (T,)."""
+    """Yield the sequences of a file, a folder or an archive, or one given as an array (T, D) or (T,)."""
     if isinstance(given, np.ndarray):
         return [Signal(as_values(given, "the sequence"), None, "the sequence")]
     return read_signals([str(given)], labelled=False)
@@ -166,7 +166,7 @@ def signals_of(given: str | Path | np.ndarray[Any, Any]) -> list[Signal]:
 def by_length(
     examples: Sequence[SignalExample], run: Callable[[SignalBatch], Iterable[Any]], rows: int = ROWS
 ) -> list[Any]:
-    """What `run` gives for each example, those of like length together, in their own order."""
+    """Run batches of examples of similar length, and return the results in the order of the examples."""
     order = sorted(range(len(examples)), key=lambda k: examples[k].size)
     found: list[Any] = [None] * len(examples)
     batches = in_order([examples[k] for k in order], rows, SignalBatch.of)
@@ -176,7 +176,7 @@ def by_length(
 
 
 def steps_in_turn(steps: Iterable[np.ndarray[Any, Any]], k: int) -> Iterator[np.ndarray[Any, Any]]:
-    """Steps as they come in, every k of them stacked: (1, k · D) each."""
+    """Yield steps as they arrive, k of them stacked: (1, k · D) each."""
     kept: list[np.ndarray[Any, Any]] = []
     for step in steps:
         kept.append(np.asarray(step, np.float32).reshape(1, -1))

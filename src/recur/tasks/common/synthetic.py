@@ -1,4 +1,4 @@
-"""Tasks that make their own data, to see how far back a network remembers. What they share."""
+"""Base of the tasks with generated data (adding, copy), which test how long a network remembers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 @dataclass(frozen=True)
 class GeneratedData(Generic[BatchT]):
-    """Batches drawn from (seed, epoch, place in it) alone."""
+    """Batches that depend on (seed, epoch, index) alone."""
 
     draw: Callable[[np.random.Generator, int], BatchT]
     """From a source of random numbers and a number of sequences to a batch of so many."""
@@ -58,7 +58,7 @@ class GeneratedData(Generic[BatchT]):
                 yield type(batch)(*parts) if len(parts[0]) else cast(BatchT, None)
 
     def held(self, which: int) -> BatchT:
-        """What is measured on: the same for every seed of training."""
+        """Return an evaluation batch, which does not depend on the training seed."""
         return self.draw(np.random.default_rng(which), MEASURED)
 
 
@@ -81,15 +81,15 @@ class SyntheticTask(Task[OptionsT, GeneratedData[BatchT], ModelT, BatchT]):
 
     @abstractmethod
     def draw(self, random: np.random.Generator, rows: int) -> BatchT:
-        """A batch."""
+        """Generate a batch."""
 
     @abstractmethod
     def score(self, model: ModelT, batch: BatchT) -> Metrics:
-        """How good a model is on a batch."""
+        """Evaluate a model on a batch."""
 
     @abstractmethod
     def is_solved(self, scores: Metrics) -> bool:
-        """Whether scores are good enough to say so."""
+        """Return True if the scores count as solved."""
 
     def read(self, vocabs: Vocabs | None = None) -> GeneratedData[BatchT]:
         return GeneratedData(self.draw, self.batch, self.options.seed)
@@ -102,7 +102,7 @@ class SyntheticTask(Task[OptionsT, GeneratedData[BatchT], ModelT, BatchT]):
 
 
 class Solver(Predictor[ModelT]):
-    """A trained network, and after how many steps it had solved its task."""
+    """Trained network, with the number of steps after which its task was solved."""
 
     task: SyntheticTask[Any, Any, ModelT]
 
