@@ -43,11 +43,11 @@ class LabelledSignal(Protocol):
 
 
 class BaselineLabels(NamedTuple):
-    """What a plain model says of the examples that it is measured on."""
+    """Labels that a baseline predicts."""
 
     name: str
     labels: list[list[int]]
-    """Of each; one, or one for each step, or as many as it takes."""
+    """Labels of each example: one, one per step, or a sequence."""
 
 
 def class_baselines(
@@ -56,7 +56,7 @@ def class_baselines(
     measured: Sequence[LabelledSignal],
     classes: Sequence[str],
 ) -> Iterator[BaselineLabels]:
-    """Classes of `measured`, by what was fitted to `train` and chosen by `valid`."""
+    """Yield the classes that each baseline predicts; fitted to `train`, selected by `valid`."""
     always = Counter(example.labels[0] for example in train).most_common(1)[0][0]
     yield BaselineLabels(f"always {classes[always]}", [[always]] * len(measured))
     parts = [train, valid, measured]
@@ -76,7 +76,7 @@ def step_baselines(
     measured: Sequence[LabelledSignal],
     classes: Sequence[str],
 ) -> Iterator[BaselineLabels]:
-    """A label for each step."""
+    """Yield one label per step from each baseline."""
     always = Counter(k for example in train for k in example.labels).most_common(1)[0][0]
     yield BaselineLabels(f"always {classes[always]}", [[always] * e.size for e in measured])
     width = train[0].values.shape[1]
@@ -93,7 +93,7 @@ def step_baselines(
 
 
 def sequence_baselines(train: Sequence[LabelledSignal], measured: Sequence[LabelledSignal]) -> Iterator[BaselineLabels]:
-    """Label sequences."""
+    """Yield label sequences from each baseline."""
     usual = list(Counter(tuple(e.labels) for e in train).most_common(1)[0][0])
     yield BaselineLabels("the most frequent sequence", [usual] * len(measured))
     always = Counter(k for e in train for k in e.labels).most_common(1)
@@ -110,21 +110,21 @@ def _summary(values: np.ndarray) -> np.ndarray:
 
 
 def _as_many(examples: Sequence[LabelledSignal], steps: int) -> list[LabelledSignal]:
-    """Some of them, with about so many steps in all."""
+    """Return examples with about `steps` steps in total."""
     order = np.random.default_rng(0).permutation(len(examples))
     sizes = np.cumsum([examples[k].size for k in order])
     return [examples[k] for k in order[: 1 + int((sizes < steps).sum())]]
 
 
 def _windows(values: np.ndarray, around: int) -> np.ndarray:
-    """(T, (2 · around + 1) · D): every step with its neighbours, the ends repeated."""
+    """Return every step with its neighbours, (T, (2 · around + 1) · D); the ends are repeated."""
     wide = np.pad(values, ((around, around), (0, 0)), mode="edge")
     found: np.ndarray = np.lib.stride_tricks.sliding_window_view(wide, 2 * around + 1, axis=0)
     return found.transpose(0, 2, 1).reshape(len(values), -1)
 
 
 def _softmax(vectors: Sequence[np.ndarray], y: np.ndarray, chosen: np.ndarray, classes: int) -> np.ndarray:
-    """The class of each vector measured; how far weights are pulled to zero is what serves the validation part best."""
+    """Return the class of each measured vector; the validation set selects the weight decay."""
     train, valid, measured = vectors
     take = np.arange(len(train))
     if (most := max(classes, MOST_ENTRIES // train.shape[1])) < len(train):

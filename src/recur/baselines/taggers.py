@@ -36,13 +36,13 @@ EncodedFeatures = tuple[np.ndarray, list[int]]
 def tagging_baselines(
     train: Sequence[Sentence], sentences: Sequence[Sentence]
 ) -> Iterator[tuple[str, list[list[str]]]]:
-    """The names of plain models, fitted on `train`, and what each says of other sentences."""
+    """Yield the name and the predicted tags of each baseline, fitted to `train`."""
     yield "each word's most frequent tag", most_frequent_tags(train, sentences)
     yield "CRF on words", FeatureCRF(train).tag(sentences)
 
 
 def most_frequent_tags(train: Iterable[Sentence], sentences: Iterable[Sentence]) -> list[list[str]]:
-    """Each word's most frequent tag; of a word never seen, the most frequent of all."""
+    """Return each word's most frequent tag; for an unknown word, the most frequent tag of all."""
     seen: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
     for sentence in train:
@@ -55,7 +55,7 @@ def most_frequent_tags(train: Iterable[Sentence], sentences: Iterable[Sentence])
 
 
 def word_features(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Of each word, FEATURES of them."""
+    """Yield the FEATURES features of each word."""
     lower = ["", "", *map(str.lower, words), "", ""]
     looks = ["", *(CASINGS[casing_of(word)] for word in words), ""]
     for t, word in enumerate(words, start=2):
@@ -68,10 +68,10 @@ def word_features(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 class FeatureCRF:
-    """A linear-chain CRF on the features of words."""
+    """Linear-chain CRF on features of words."""
 
     def __init__(self, sentences: Sequence[Sentence], passes: int = PASSES) -> None:
-        """Fitted on these; the same sentences give the same weights."""
+        """Fit the CRF; equal sentences give equal weights."""
         counts = Counter(name for s in sentences for row in word_features(s.words) for name in row)
         self.numbers = {name: k for k, name in enumerate((n for n, c in counts.items() if c >= SEEN), start=1)}
         self.tags = sorted({tag for s in sentences for tag in s.tags})
@@ -114,7 +114,7 @@ class FeatureCRF:
 
     @torch.no_grad()
     def tag(self, sentences: Sequence[Sentence]) -> list[list[str]]:
-        """The best tags of sentences."""
+        """Return the best tags of sentences."""
         found = []
         for batch in in_order(self._encode(sentences), ROWS, list):
             given, lengths = _rows(batch)
@@ -125,7 +125,7 @@ class FeatureCRF:
 
 
 def _rows(batch: Sequence[EncodedFeatures]) -> tuple[Tensor, Tensor]:
-    """The numbers of features (B, T, FEATURES), and lengths (B,)."""
+    """Return the feature numbers (B, T, FEATURES) and the lengths (B,)."""
     lengths = torch.tensor([len(tags) for _, tags in batch])
     rows = np.zeros((len(batch), int(lengths.max()), FEATURES), np.int64)
     for b, (numbers, tags) in enumerate(batch):
@@ -134,5 +134,5 @@ def _rows(batch: Sequence[EncodedFeatures]) -> tuple[Tensor, Tensor]:
 
 
 def _scores(given: Tensor, weights: Tensor) -> Tensor:
-    """(B, T, K)."""
+    """Return the scores of the tags, (B, T, K)."""
     return embedding_bag(given.flatten(0, 1), weights, mode="sum").view(*given.shape[:2], -1)

@@ -54,7 +54,7 @@ LabelledTexts = Sequence[tuple[str, int]]
 
 
 def ngrams_of(text: str, unit: str) -> list[str]:
-    """The n-grams of a text, each as often as it occurs."""
+    """Return the n-grams of a text, each as often as it occurs."""
     if unit == "word":
         words = _WORD.findall(text.lower())
         return [*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))]
@@ -63,7 +63,7 @@ def ngrams_of(text: str, unit: str) -> list[str]:
 
 
 def count_ngrams(texts: Sequence[str], unit: str) -> Vocab:
-    """The n-grams of texts behind the special tokens, each with the number of texts that it occurs in."""
+    """Return the vocabulary of n-grams of texts, each with the number of texts that contain it."""
     texts = sample_texts(texts, unit)
     counts = Counter(gram for text in texts for gram in set(ngrams_of(text, unit)) if gram not in SPECIALS)
     tokenizer = Words(punctuation=True, lower=True) if unit == "word" else Characters()
@@ -72,22 +72,22 @@ def count_ngrams(texts: Sequence[str], unit: str) -> Vocab:
 
 
 class SparseRows(NamedTuple):
-    """Sparse rows: row r has `values` in the columns `ids` from starts[r] on, to where the next one starts."""
+    """Sparse matrix in compressed rows: row r has `values` in the columns `ids`, from starts[r] to the next start."""
 
     ids: Tensor
     values: Tensor
     starts: Tensor
 
     def times(self, weight: Tensor) -> Tensor:
-        """(rows, columns) × (columns, classes)."""
+        """Multiply (rows, columns) × (columns, classes)."""
         return embedding_bag(self.ids, weight, self.starts, mode="sum", per_sample_weights=self.values.to(weight))
 
     def present(self) -> SparseRows:
-        """1 where there is anything."""
+        """Return the matrix with 1 at every entry."""
         return self._replace(values=torch.ones_like(self.values))
 
     def transposed(self, columns: int) -> SparseRows:
-        """… as rows of the other dimension."""
+        """Return the transposed matrix."""
         counts = self.starts.diff(append=torch.tensor([len(self.ids)]))
         order = self.ids.argsort(stable=True)
         starts = torch.bincount(self.ids, minlength=columns).cumsum(0).roll(1)
@@ -96,7 +96,7 @@ class SparseRows(NamedTuple):
 
 
 class LinearTextClassifier(nn.Module):
-    """Both models as tensors, none of which a network's training changes."""
+    """Naive Bayes and logistic regression on n-grams, as buffers that training does not change."""
 
     idf: Tensor
     weight: Tensor
@@ -118,7 +118,7 @@ class LinearTextClassifier(nn.Module):
         return bool(self.idf.any())
 
     def rows(self, texts: Iterable[str]) -> SparseRows:
-        """TF-IDF of texts, on the CPU."""
+        """Return the TF-IDF features of texts, on the CPU."""
         columns = self.vocab.ids
         ids, values, starts = [], [], [0]
         idf = self.idf.cpu().numpy()
@@ -133,7 +133,7 @@ class LinearTextClassifier(nn.Module):
         return SparseRows(joined[0].long(), joined[1], torch.tensor(starts[:-1]))
 
     def forward(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (texts, classes): naive Bayes', and the regression's."""
+        """Return log-probabilities (texts, classes) of naive Bayes and of the regression."""
         rows = SparseRows(*(part.to(self.weight.device) for part in self.rows(texts)))
         return self.by_bayes(rows), self.by_regression(rows)
 
@@ -147,7 +147,7 @@ class LinearTextClassifier(nn.Module):
 def fit_naive_bayes(
     model: LinearTextClassifier, rows: SparseRows, y: Tensor, alpha: float, weights: Tensor | None = None
 ) -> None:
-    """Counted, and nothing else; with the `weights` of classes that make all alike, the prior is one."""
+    """Fit naive Bayes by counting; `weights` of the classes change the prior."""
     each = one_hot(y, len(model.prior)).to(model.bayes)
     counts = rows.present().transposed(len(model.bayes)).times(each) + alpha
     model.bayes.copy_((counts / counts.sum(0)).log())
@@ -189,7 +189,10 @@ class FittedClassifier(NamedTuple):
 def fit_best_linear(
     train: LabelledTexts, valid: LabelledTexts, vocab: Vocab, classes: int, weights: Tensor | None = None
 ) -> FittedClassifier:
-    """C rises until the loss of the validation texts does, for their accuracy would move by chance; of α the best."""
+    """Fit both models. C rises until the validation loss does; α is the best of ALPHAS.
+
+    The loss decides and not the accuracy, which varies by chance.
+    """
     model = LinearTextClassifier(vocab, classes)
     learned = sample_texts(train, model.unit)
     seen = np.array(vocab.counts[len(SPECIALS) :], np.float64)
@@ -222,7 +225,7 @@ def fit_best_linear(
 
 
 def sample_texts(texts: Sequence[T], unit: str) -> Sequence[T]:
-    """Of texts, or of texts with their classes, that hold more n-grams than are counted, some at random."""
+    """Return a random sample of texts if they contain more n-grams than COUNTED."""
     some = [one if isinstance(one, str) else one[0] for one in texts[:: max(len(texts) // 1000, 1)]]  # type: ignore[index]
     most = int(COUNTED * len(some) / max(sum(len(ngrams_of(text, unit)) for text in some), 1))
     if len(texts) <= most:
@@ -252,7 +255,7 @@ class ClassNGrams:
     def log_probabilities(
         self, texts: Sequence[str], classes: int
     ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """log P(k | text), (texts, classes): what the joint probabilities are when they sum to one."""
+        """Return log P(k | text), (texts, classes)."""
         vocab = next(iter(self.models.values())).vocab
         ids = vocab.encode("".join(f"{join_tokens(self.tokenizer, text)}\n" for text in texts))
         starts = np.concatenate([[0], np.flatnonzero(ids == EOS)[:-1] + 1])
@@ -267,7 +270,7 @@ class ClassNGrams:
 
 
 def fit_best_ngrams(train: LabelledTexts, valid: LabelledTexts, tokenizer: Tokenizer) -> ClassNGrams:
-    """The order rises until that tells no more validation texts."""
+    """Return the n-gram classifier whose order has the best validation accuracy."""
     best: tuple[int, ClassNGrams] | None = None
     for order in ORDERS:
         model = ClassNGrams(train, tokenizer, order)
@@ -288,7 +291,7 @@ class TextBaseline(NamedTuple):
 def text_baselines(
     train: LabelledTexts, valid: LabelledTexts, tokenizer: Tokenizer, classes: Sequence[str], linear: FittedClassifier
 ) -> Iterator[TextBaseline]:
-    """The most frequent class, n-grams by class, naive Bayes and TF-IDF logistic regression; the plainest first."""
+    """Yield the most frequent class, n-grams by class, naive Bayes and TF-IDF logistic regression."""
     labels = [k for _, k in train]
     shares = torch.bincount(torch.tensor(labels), minlength=len(classes)) / len(labels)
     prior = shares.log().clamp_min(LEAST)

@@ -1,4 +1,9 @@
-"""The n-gram worth beating: Kneser–Ney, of the order that predicts the validation text best."""
+"""N-gram baselines for text: Kneser–Ney of the best order, and mixtures by label.
+
+    P(token | label) = λ P_label(token | n − 1 before) + (1 − λ) P_all(token | n − 1 before)
+
+The order and λ are those with the best perplexity on the validation set.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,10 @@ TOO_LONG = 20_000_000
 def fit_best_ngram(
     vocab: Vocab, train: Corpus | str, valid: Corpus | str, backward: bool = False
 ) -> tuple[NGram, float]:
-    """The model and its perplexity: the order rises until that brings nothing. `backward` reads from the end."""
+    """Return the n-gram of the order with the best validation perplexity, and that perplexity.
+
+    `backward` reads from the end.
+    """
     orders: tuple[int, ...] = (3, 4, 5, 6) if vocab.tokenizer.lines else (4, 6, 8, 10, 12, 14)
     if sum(vocab.counts) > TOO_LONG:
         orders = orders[:2]
@@ -38,7 +46,7 @@ def fit_best_ngram(
 
 
 def evaluate_ngram(name: str, model: NGram, text: Corpus) -> JsonObject:
-    """An n-gram measured on a text, as a row beside a network's."""
+    """Evaluate an n-gram on a text; return a row for a table of models."""
     begun = time.perf_counter()
     found = model.evaluate(text)
     rate = found.tokens / (time.perf_counter() - begun)
@@ -46,12 +54,12 @@ def evaluate_ngram(name: str, model: NGram, text: Corpus) -> JsonObject:
 
 
 def join_tokens(tokenizer: Tokenizer, text: str) -> str:
-    """A text's tokens between spaces: a line for an n-gram, which is a sequence of its own with its end."""
+    """Return the tokens of a text with spaces between them: one line for an n-gram."""
     return " ".join("_" if token.isspace() else token for token in tokenizer.split(text))
 
 
 def joined_vocab(lines: Iterable[str]) -> Vocab:
-    """Of such lines, ends included: what a name ends in tells most."""
+    """Return the vocabulary of such lines, with the line end."""
     lines = list(lines)
     counts = Counter(token for line in lines for token in line.split())
     counts["<eos>"] = len(lines)
@@ -67,7 +75,7 @@ PairPerplexity = Callable[[Sequence[Pair]], float]
 def label_ngram_baselines(
     train: Sequence[Pair], valid: Sequence[Pair], tokenizer: Tokenizer, backward: bool
 ) -> dict[str, PairPerplexity]:
-    """By name, each with how it is measured."""
+    """Return the perplexity functions of the baselines by name."""
 
     def text(pairs: Sequence[Pair]) -> str:
         return "".join(f"{join_tokens(tokenizer, pair.target)}\n" for pair in pairs)

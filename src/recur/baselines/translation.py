@@ -35,7 +35,7 @@ Translator = Callable[[str], str]
 
 
 def translation_baselines(train: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> dict[str, Translator]:
-    """By their names, each learned from training pairs."""
+    """Return the baselines by name, fitted to training pairs."""
     return {
         "copy": lambda text: text,
         "look-up": lookup_translator(train),
@@ -52,7 +52,7 @@ def lookup_translator(train: Sequence[Pair]) -> Translator:
 
 
 def dictionary_translator(train: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> Translator:
-    """Of symbols; of words, where a side is made of sentences. A symbol never seen is written as it is."""
+    """Return a translator by symbol, or by word for sentences; unknown symbols are copied."""
     cut, joined = (Words(punctuation=True) if side.kind in SENTENCES else side for side in (source, target))
 
     def sides(pairs: Sequence[Pair]) -> list[tuple[list[str], list[str]]]:
@@ -65,7 +65,7 @@ def dictionary_translator(train: Sequence[Pair], source: Tokenizer, target: Toke
 
 
 def fit_ibm_model1(pairs: Sequence[tuple[list[str], list[str]]]) -> dict[str, str]:
-    """For each symbol of the sources the likeliest of the targets, by model 1; of equal ones, the first seen."""
+    """Return the likeliest target symbol of each source symbol by IBM model 1; ties take the first seen."""
     left: dict[str, int] = {"": 0}  # the symbol that stands for nothing
     right: dict[str, int] = {}
     f, e, place = [], [], []

@@ -13,7 +13,7 @@ from recur.tasks.common.options import TaskOptions
 
 @dataclass(frozen=True, kw_only=True)
 class AddingOptions(TaskOptions, SequenceOptions):
-    """Add two marked numbers of a long row: how far back it remembers."""
+    """Add two marked numbers in a long sequence: a test of long memory."""
 
     title = "adding"
 

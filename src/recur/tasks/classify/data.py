@@ -1,4 +1,4 @@
-"""Texts with their classes, as tokens for a network and as they stand for plainer models."""
+"""Text classification: encoded texts, and the classifier that blends a network with linear baselines."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TextBatch(NamedTuple):
 
 @dataclass
 class Linear:
-    """The plain model that a network is mixed with, fitted when it is first asked for."""
+    """Linear classifier that the network is blended with, fitted at first use."""
 
     vocabs: Vocabs
     train: Sequence[TextExample]
@@ -110,7 +110,7 @@ ROWS = 256
 
 
 class TextModel(Classifier):
-    """A classifier of texts; with `linear`, mixed with that."""
+    """Text classifier, optionally blended with a linear classifier."""
 
     def __init__(
         self,
@@ -157,10 +157,10 @@ class TextModel(Classifier):
 
 @torch.no_grad()
 def log_probabilities(models: Sequence[TextModel], examples: Sequence[TextExample]) -> Tensor:
-    """(examples, classes): of several models, of the mean of their probabilities."""
+    """Return log-probabilities (examples, classes); for an ensemble, of the mean probability."""
     return mean_of([model.mixed(model.parts(examples)) for model in models])
 
 
 def mean_of(log_ps: Sequence[Tensor]) -> Tensor:
-    """The log of the mean probability."""
+    """Return the log of the mean probability."""
     return torch.stack(list(log_ps)).logsumexp(0) - torch.tensor(float(len(log_ps))).log()

@@ -13,7 +13,7 @@ from recur.tasks.common.options import FoldOptions, InputOptions, TaskOptions, T
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, WarmStartOptions):
-    """A class for every text: lines `label TAB text`."""
+    """Classify texts or sequences of numbers. Input: lines `label TAB text`."""
 
     title = "classify"
     reads = "labelled"

@@ -1,5 +1,7 @@
-"""A model card: what a run says of itself, for whoever is given its weights (Mitchell et al., Model cards for model
-reporting, 2019). Nothing is in it that the run does not know; what only its author knows is left open."""
+"""Model card of a run (Mitchell et al., Model cards for model reporting, 2019).
+
+The card contains only facts that the run stores; what only the author knows is left open.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from recur.utils.types import JsonObject
 LEFT_OPEN = "*left to the author*"
 
 NOT_SHOWN = (*PATHS, "device", "threads", "seed")
-"""Options that stand elsewhere on a card."""
+"""Options that other parts of the card show."""
 
 
 def make_card(predictor: Predictor[Any]) -> JsonObject:
-    """What is known, by name; `card_markdown` writes it down."""
+    """Return the content of the card by name; `card_markdown` formats it."""
     run, task = predictor.run, predictor.task
     options, about, history = task.options, run.weights_about(), run.metrics()
     metrics = {name: float(value) for name, value in about.items() if name.startswith("valid_") and _is_number(value)}
@@ -64,7 +66,7 @@ def make_card(predictor: Predictor[Any]) -> JsonObject:
 
 
 def _is_number(value: object) -> bool:
-    """A run may be a stranger's."""
+    """Return True for an int or a float: a run folder from elsewhere may contain anything."""
     return type(value) in (int, float)
 
 
@@ -73,7 +75,7 @@ def summary_line(options: TaskOptions) -> str:
 
 
 def changed_options(options: TaskOptions) -> dict[str, Any]:
-    """Those that are not the task's own defaults; what was left open and then decided is among them."""
+    """Return the options that differ from the defaults of the task, including those chosen automatically."""
     unused, cls = options.unused(), type(options)
     values = {name: getattr(options, name) for name in cls.names() if name not in NOT_SHOWN and name not in unused}
     return {name: value for name, value in values.items() if value is not None and value != cls.default(name)}
@@ -115,7 +117,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _plain(text: str) -> str:
-    """What a file is called, or a class, is no Markdown."""
+    """Escape Markdown in the name of a file or a class."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
 
 

@@ -1,4 +1,4 @@
-"""Options of training that are written in a form of their own."""
+"""Options that tasks share, in groups. The options of a task inherit the groups that it reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def parse_schedule(spec: str) -> tuple[str, list[float]]:
-    """The name of a schedule and its numbers."""
+    """Return the name of a learning rate schedule and its numbers."""
     name, *written = spec.split(":")
     takes = {"constant": (0,), "cosine": (0,), "slanted": (0, 1), "flat": (1,), "step": (2,)}
     takes |= {"plateau": (1,), "nonmono": (1,)}
@@ -51,7 +51,7 @@ def parse_schedule(spec: str) -> tuple[str, list[float]]:
 
 
 def parse_fold(spec: str) -> tuple[int, int]:
-    """`3/10`: which, and of how many; 0/1 for nothing."""
+    """Parse `3/10` into the fold and the number of folds; an empty string is (0, 1)."""
     if not spec:
         return 0, 1
     k, _, n = spec.partition("/")
@@ -67,10 +67,22 @@ TEACHER_FORCING_FORMS = (
 
 @dataclass(frozen=True)
 class TeacherForcing:
+    """Teacher forcing: how often a decoder reads the target instead of its own last output.
+
+        always, never         at every step, or at none (free running: each step reads the likeliest symbol)
+        constant:p            with probability p
+        linear:a:b            p falls linearly from a to b over the run
+        exponential:k         p = k^i at training step i, k < 1
+        sigmoid:k             p = k / (k + exp(i / k)), the inverse sigmoid, k ≥ 1
+
+    The last three are from Bengio et al., Scheduled sampling, 2015. Each step of each sequence is drawn independently;
+    with `,sequence`, as in `linear:1:0.5,sequence`, one draw decides for a whole sequence.
+    """
+
     kind: str
     numbers: tuple[float, ...] = ()
     whole: bool = False
-    """Whether a sequence reads all of its target or nothing."""
+    """Whether one draw decides for a whole sequence."""
 
     @staticmethod
     def parse(spec: str) -> TeacherForcing:
@@ -87,7 +99,7 @@ class TeacherForcing:
         return TeacherForcing(kind, numbers, per == "sequence")
 
     def probability(self, step: int, progress: float) -> float:
-        """Of reading the target, at a step of training and 0 … 1 of the way through it."""
+        """Return the probability of reading the target at a training step; `progress` is 0 … 1."""
         if self.kind in ("always", "never"):
             return float(self.kind == "always")
         k = self.numbers[0]
@@ -100,7 +112,7 @@ class TeacherForcing:
         return k
 
     def draw(self, rows: int, steps: int, step: int, progress: float) -> Tensor | None:
-        """(rows, steps), bool, on the CPU: where the target is read; None is everywhere."""
+        """Draw where the target is read: (rows, steps), bool, on the CPU; None means everywhere."""
         import torch  # options are parsed without it
 
         p = self.probability(step, progress)
@@ -110,7 +122,7 @@ class TeacherForcing:
 
 
 GPU_FACTOR = 4
-"""A step of these networks on a GPU is bound by the launches of its kernels: so much larger a batch takes as long."""
+"""Factor of the batch size on a GPU, where kernel launches limit these networks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,24 +225,24 @@ class MachineOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
-    """What every task reads."""
+    """Options of every task."""
 
     cpu_batch: ClassVar[int] = 32
-    """The batch of a run that says none, on the CPU; on a GPU GPU_FACTOR times as much."""
+    """Default batch size on the CPU; on a GPU it is GPU_FACTOR times as large."""
     default_minutes: ClassVar[float] = 2.0
     default_epochs: ClassVar[float | None] = None
-    """The budget of a run that says none is both: little data is not read a thousand times, much ends by the clock."""
+    """Default budget together with `default_minutes`: small data stops by epochs, large data by time."""
     search: ClassVar[Mapping[str, Search]] = {}
-    """What `recur sweep` tries: options worth a search, and where good values of them lie."""
+    """Search space of `recur sweep`."""
     adamw_decay: ClassVar[float] = 0.0
-    """The weight decay of a run with adamw that says none."""
+    """Default weight decay with adamw."""
     in_16_bits: ClassVar[bool] = False
-    """Whether its figures are as good with products of 16 bits, so that a run that says nothing has them."""
+    """Whether 16-bit matmuls keep the quality, so that they are the default where the device has them."""
     by_token: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Other defaults, where tokens are of a kind; `epochs` among them stands for `default_epochs`."""
+    """Defaults that depend on the kind of token; `epochs` replaces `default_epochs`."""
 
     def settled(self, device: str) -> Self:
-        """What was left open decided, for a device such as cpu or cuda:1, so that a run can keep it."""
+        """Return the options with all open choices made for a device such as cpu or cuda:1."""
         fields: dict[str, Any] = {"device": device}
         if self.batch is None:
             fields["batch"] = self.cpu_batch * (1 if device == "cpu" else GPU_FACTOR)
@@ -242,20 +254,20 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
 
     @property
     def own_epochs(self) -> float | None:
-        """The epochs of a run that says none."""
+        """Default number of epochs."""
         token = str(self.token) if isinstance(self, TokenOptions) else ""
         epochs: float | None = self.by_token.get(token, {}).get("epochs", self.default_epochs)
         return self.carried.get("epochs", epochs) if isinstance(self, WarmStartOptions) and self.from_ else epochs
 
     def for_token(self, token: str) -> Self:
-        """With the defaults for tokens of a kind."""
+        """Return the options with the defaults for a kind of token."""
         defaults = self.by_token.get(token, {})
         return self.with_defaults(**{name: value for name, value in defaults.items() if name != "epochs"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(Options):
-    """For tasks that learn from files."""
+    """Options of tasks that read files."""
 
     title = "Data"
 
@@ -272,7 +284,7 @@ class DataOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions(DataOptions):
-    """… and hold parts of them out."""
+    """Options of tasks that hold out validation and test sets."""
 
     title = "Data"
 
@@ -288,7 +300,7 @@ class SplitOptions(DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FoldOptions(SplitOptions):
-    """… or each of several parts in turn."""
+    """Options of tasks with cross-validation."""
 
     title = "Data"
 
@@ -315,7 +327,7 @@ class TokenOptions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class VocabOptions(Options):
-    """What counts as a token."""
+    """Options of the tokenizer and the vocabulary."""
 
     title = "Tokens"
 
@@ -340,12 +352,12 @@ class VocabOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStartOptions(Options):
-    """What a network begins with, where that is not drawn."""
+    """Options of a warm start from a language model or from word vectors."""
 
     title = "Carry over"
 
     carried: ClassVar[Mapping[str, Any]] = {}
-    """Other defaults with --from; `epochs` among them stands for `default_epochs`."""
+    """Defaults with --from; `epochs` replaces `default_epochs`."""
 
     from_: tuple[str, ...] = ()
     """Begin with the vocabulary, embedding and layers of a language model's run; for a network of both directions, of
@@ -385,7 +397,7 @@ class WarmStartOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderTaskOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions, WarmStartOptions):
-    """For tasks that write."""
+    """Options of tasks that generate sequences."""
 
     title = "Decoder"
 
@@ -398,7 +410,7 @@ class DecoderTaskOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions(SplitOptions):
-    """For tasks that read both."""
+    """Options of tasks that read texts or sequences of numbers."""
 
     title = "Data"
 
@@ -435,7 +447,7 @@ OptionsT = TypeVar("OptionsT", bound=InputOptions)
 
 
 def with_input(options: OptionsT) -> OptionsT:
-    """Options that say what the files hold; parts that an .npz has itself stand for those that are not named."""
+    """Return options that say what the files contain; sets inside an .npz replace those that are not named."""
     from recur.data.images import split_name  # needs NumPy, and options are parsed without it
     from recur.data.signals import find_arrays, is_signals
 

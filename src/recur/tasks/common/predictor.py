@@ -1,4 +1,15 @@
-"""What is handed to a trained model: one input or several, checked when their turn comes."""
+"""Trained model in use; every task's predictor has the same methods.
+
+    model(x)                 the answer: a class, tags, a text, a number
+    model.predict(x)         the answer with probabilities, quantiles or scores
+    model.predictions(xs)    predictions one by one as inputs arrive, in constant memory
+    model.probabilities(x)   the probability of every class
+    model.evaluate()         metrics on the test set, compared with baselines
+    model.xray()             diagnostics of the network
+
+One input gives one answer, and a list of inputs a list. The task decides what one input is: a text, an image, a table.
+The predictor of a task implements `_evaluate` and `_predict`; `_answer` returns the answer of a prediction.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class PredictionInputs:
-    """What is to be predicted, each checked when its turn comes: a line, words, or an image's file or pixels."""
+    """Inputs of a model, each checked when it is read: a line, words, or an image's file or pixels."""
 
     def __init__(self, given: Iterable[Any], files: bool, arrays: bool = False, words: bool = False) -> None:
         if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
@@ -50,12 +61,12 @@ class PredictionInputs:
 
 
 def source_name(lines: object) -> str:
-    """Of the file that lines come from, where they say so."""
+    """Return the name of the file that lines come from, or `the table`."""
     return str(getattr(lines, "name", "the table"))
 
 
 def read_inputs(given: Any, files: bool) -> tuple[bool, Iterable[Any]]:
-    """Whether it is one input, and the inputs: a text, a file or an image is one, a list or a series is several."""
+    """Return whether this is one input, and the inputs. A text, a file or an image is one; a list is several."""
     if is_frame(given):
         names = [str(name) for name in given.columns]
         if len(names) != 1:
@@ -71,7 +82,7 @@ def read_inputs(given: Any, files: bool) -> tuple[bool, Iterable[Any]]:
 
 
 def _holds_several(given: str | Path | np.ndarray[Any, Any]) -> bool:
-    """A folder of images, or an archive of them."""
+    """Return True for a folder or an archive of images."""
     return isinstance(given, str | Path) and (Path(given).suffix == ".npz" or Path(given).is_dir())
 
 
@@ -89,7 +100,10 @@ TableKind = Literal["table", "row", "several"]
 
 
 def read_tables(given: Any) -> tuple[list[NamedLines], TableKind]:
-    """Tables as lines of CSV: a file by its name, a frame, an array, columns by name or a list of rows; or several."""
+    """Return tables as lines of CSV, and their kind.
+
+    A table is a file name, a frame, an array, columns by name or a list of rows.
+    """
     if isinstance(given, str | Path):
         return [NamedLines(read_lines(str(given)), str(given))], "table"
     if _is_row(given):
@@ -109,7 +123,7 @@ def read_tables(given: Any) -> tuple[list[NamedLines], TableKind]:
 
 
 def _is_row(given: Any) -> bool:
-    """Whether it is one value for each column."""
+    """Return True if this is one value for each column."""
     return isinstance(given, Mapping) and bool(given) and all(v is None or np.isscalar(v) for v in given.values())
 
 
@@ -118,16 +132,18 @@ def _lines(given: Any) -> NamedLines:
 
 
 SHOWN = 20
-"""Predictions that are shown; the rest are counted."""
+"""Number of predictions that are shown."""
 LIKELIEST = 3
-"""Classes whose probability is shown."""
+"""Number of classes whose probability is shown."""
 WIDTH = 60
-"""Characters of a text that are shown."""
+"""Number of characters of a text that are shown."""
 
 
 class Prediction(dict[str, Any]):
-    """What a model made of one input: at least `input` and `output`; `probabilities` of classes, `quantiles` of numbers
-    and whatever else its task has to say. A plain object for JSON."""
+    """Prediction for one input: at least `input` and `output`; `probabilities`, `quantiles` and more by task.
+
+    It is a dict that JSON can store.
+    """
 
     def __repr__(self) -> str:
         cells = cells_of(self)
@@ -141,7 +157,7 @@ class Prediction(dict[str, Any]):
 
 
 class Predictions(list[Prediction]):
-    """What a model made of several inputs, in their order."""
+    """Predictions for several inputs, in their order."""
 
     def __repr__(self) -> str:
         rows = [repr(found) for found in self[:SHOWN]]
@@ -161,7 +177,7 @@ def _rest(cells: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 
 def cells_of(found: Mapping[str, Any], html: bool = False) -> dict[str, str]:
-    """What is worth showing of a prediction, in words."""
+    """Return the fields of a prediction as short texts."""
     cells = {name: _clipped(found.get(name, "")) for name in ("input", "output")}
     chances = found.get("probabilities")
     if isinstance(chances, Mapping) and chances:
@@ -189,7 +205,7 @@ def _clipped(value: object) -> str:
 
 
 def html_table(rows: Sequence[Sequence[object]], header: Sequence[str] = ()) -> str:
-    """A table of texts, whatever stands in them."""
+    """Return an HTML table of escaped texts."""
 
     def row(cells: Iterable[object], kind: str) -> str:
         return "<tr>" + "".join(f"<{kind}>{escape(str(cell))}</{kind}>" for cell in cells) + "</tr>"
@@ -201,11 +217,11 @@ def html_table(rows: Sequence[Sequence[object]], header: Sequence[str] = ()) -> 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 FEW = 5
-"""Classes that are named; more are counted."""
+"""Number of classes that are named; more are counted."""
 
 
 def file_names(texts: object) -> list[str]:
-    """Of files: arrays and other data are no names."""
+    """Return the names of files; raise an error for arrays and other data."""
     given = [texts] if isinstance(texts, str | Path) else texts
     if not isinstance(given, Sequence) or not all(isinstance(name, str | Path) for name in given):
         kind = type(texts).__name__ if not isinstance(given, Sequence) else "a list of other things"
@@ -214,18 +230,18 @@ def file_names(texts: object) -> list[str]:
 
 
 class Predictor(ABC, Generic[ModelT]):
-    """A trained model for use, or several runs' as one: what `recur.fit` and `recur.load` return."""
+    """Trained model, or an ensemble of several runs: the result of `recur.fit` and `recur.load`."""
 
     ensembles: ClassVar[bool] = False
-    """Whether several runs can serve as one."""
+    """Whether several runs can form an ensemble."""
     takes_lines: ClassVar[bool] = True
-    """Whether each line is an input of its own; else they are one table."""
+    """Whether each line is an input; else all lines are one table."""
     takes_files: ClassVar[bool] = False
-    """Whether an input is a file, such as an image, and no line."""
+    """Whether an input is a file, such as an image."""
     takes_arrays: ClassVar[bool] = False
-    """Whether an input can be an array of numbers too."""
+    """Whether an input can be an array of numbers."""
     takes_words: ClassVar[bool] = False
-    """Whether an input can be a list of words too."""
+    """Whether an input can be a list of words."""
 
     def __init__(self, task: Task[Any, Any, ModelT, Any], runs: Sequence[Run], device: str = "auto") -> None:
         self.task, self.runs, self.run = task, tuple(runs), runs[0]
@@ -255,7 +271,7 @@ class Predictor(ABC, Generic[ModelT]):
 
     @property
     def model(self) -> ModelT:
-        """The network; the first, of several."""
+        """The network; the first one of an ensemble."""
         return self.models[0]
 
     @property
@@ -263,7 +279,7 @@ class Predictor(ABC, Generic[ModelT]):
         return " + ".join(str(run.path) for run in self.runs)
 
     def facts(self) -> dict[str, str]:
-        """What there is to know of it, in words."""
+        """Return a description of the model as labelled texts."""
         found = {"task": self.task.name, "network": self.task.architecture, "weights": f"{self._weights():,}"}
         if len(self.models) > 1:
             found["networks"] = str(len(self.models))
@@ -283,7 +299,7 @@ class Predictor(ABC, Generic[ModelT]):
         return sum(p.numel() for p in self.model.parameters())
 
     def sizes(self) -> list[tuple[str, str]]:
-        """What is in its vocabularies, or how many there are."""
+        """Return the content of its vocabularies, or their sizes."""
         found = []
         for name, vocab in self.run.vocabs.items():
             kind = {"labels": "classes", "vocab": "tokens"}.get(name, name)
@@ -294,7 +310,7 @@ class Predictor(ABC, Generic[ModelT]):
         return found
 
     def _validation(self) -> dict[str, str]:
-        """The best that was measured on the validation part while it trained."""
+        """Return the best value of the task's metric on the validation set."""
         curve = self.task.curve
         measured = [float(entry[curve]) for entry in self.run.metrics() if isinstance(entry.get(curve), int | float)]
         return {metric_label(curve): format_metric(curve, best_value(curve, measured))} if measured else {}
@@ -305,7 +321,7 @@ class Predictor(ABC, Generic[ModelT]):
     # What it makes of inputs ------------------------------------------------------------------------------
 
     def __call__(self, given: Any, **options: Any) -> Any:
-        """The plain answer to an input, or a list of those to several."""
+        """Return the answer for one input, or a list of answers for several."""
         if options.get("anomalies") and not self.takes_lines:
             raise OptionError("how surprising values are is no plain answer: ask with predict(table, anomalies=True)")
         found = self.predict(given, **options)
@@ -316,16 +332,18 @@ class Predictor(ABC, Generic[ModelT]):
         return self._table_answer(found) if isinstance(found, Predictions) else [*map(self._table_answer, found)]
 
     def _answer(self, found: Prediction) -> Any:
-        """The plain answer of a prediction."""
+        """Return the answer of a prediction."""
         return found["output"]
 
     def _table_answer(self, found: Predictions) -> Any:
-        """The plain answer of what was made of a table."""
+        """Return the answer for a table."""
         return [self._answer(row) for row in found]
 
     def predict(self, given: Any, **options: Any) -> Any:
-        """What it makes of one input (a `Prediction`), or of several (`Predictions`): objects with at least `input` and
-        `output`. Of a table, be it a frame or a file, it makes `Predictions`: one for each of its rows or steps."""
+        """Predict one input (returns a `Prediction`) or several (returns `Predictions`).
+
+        For a table, a frame or a file, the result is `Predictions` with one entry per row or step.
+        """
         if not self.takes_lines:
             return self._predict_tables(given, **options)
         one, several = read_inputs(given, self.takes_files)
@@ -338,23 +356,22 @@ class Predictor(ABC, Generic[ModelT]):
         return found if kind == "several" else found[0][0] if kind == "row" and len(found[0]) == 1 else found[0]
 
     def predictions(self, inputs: Iterable[Any], **options: Any) -> Iterator[Prediction]:
-        """What it makes of inputs, one by one as they come: of lines, or of files; of a table's lines, where a table is
-        what its task reads."""
+        """Yield predictions one by one as inputs arrive: lines, files, or the lines of one table."""
         return map(
             Prediction,
             self._predict(PredictionInputs(inputs, self.takes_files, self.takes_arrays, self.takes_words), **options),
         )
 
     def read_inputs(self, name: str) -> Iterable[Any] | None:
-        """The inputs in a file; None where each of its lines is one."""
+        """Read the inputs in a file; None if each line is an input."""
         return None
 
     def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
-        """A prediction as a line, or the one `made` of several with its score."""
+        """Format a prediction as a line, or one of several outputs with its score."""
         return f"{found['input']}\t{made['output']}" + ("" if score is None else f"\t{score:.4f}")
 
     def probabilities(self, given: Any) -> Any:
-        """Of every class, for one input; or a list of those for several."""
+        """Return the probability of every class for one input, or a list of them for several."""
         found = self.predict(given)
         some = [found] if isinstance(found, Prediction) else found
         if any("probabilities" not in one for one in some):
@@ -371,15 +388,17 @@ class Predictor(ABC, Generic[ModelT]):
     # How good it is, and why ------------------------------------------------------------------------------
 
     def evaluate(self, texts: Any = None, **options: Any) -> JsonObject:
-        """Its figures on files, on data in memory as `recur.fit` takes it, or on the run's own test part, which is
-        refused where it was changed since."""
+        """Evaluate on files, on data in memory as `recur.fit` takes it, or on the test set of the run.
+
+        A test set that was changed since training raises an error.
+        """
         with computing_in(self.precision, self.device):
             if is_data(texts):
                 return self._evaluate_data(texts, **options)
             texts = None if texts is None else file_names(texts)
             if not texts:
-                options = self.task.options
-                self.find_texts("test" if isinstance(options, SplitOptions) and options.test else "texts")
+                given = self.task.options
+                self.find_texts("test" if isinstance(given, SplitOptions) and given.test else "texts")
             return self._evaluate(texts, **options)
 
     def _evaluate_data(self, given: Any, **options: Any) -> JsonObject:
@@ -394,15 +413,15 @@ class Predictor(ABC, Generic[ModelT]):
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject: ...
 
     def xray(self, text: Any = None, **options: Any) -> Any:
-        """What its network does while it reads, and what is wrong with it: `recur.xray(model)`."""
+        """Run the diagnostics of the network: `recur.xray(model)`."""
         return importlib.import_module("recur.diagnostics").xray(self, text, **options)  # which looks at predictors
 
     def find_texts(self, *parts: str) -> None:
-        """Have the options name texts of the run where they are now; they must be as they were when it learned."""
+        """Update the options to the current paths of the run's texts, which must be unchanged."""
         self.task.options = with_run_texts(self.run, self.task.options, parts, self.changed_text, self.allow_path)
 
     def has_training_texts(self) -> bool:
-        """Whether what it learned from is here, for something plainer to learn from too."""
+        """Return True if the training set is available, so that baselines can be fitted."""
         try:
             self.find_texts("texts", "valid")
         except RecurError:
@@ -410,13 +429,13 @@ class Predictor(ABC, Generic[ModelT]):
         return True
 
     def use_precision(self, precision: Precision | None) -> None:
-        """Measure in another precision than float32, or tf32 on a GPU."""
+        """Set the precision of evaluation; the default is float32, or tf32 on a GPU."""
         if precision is not None:
             check_precision(precision, self.device)
             self.precision = precision
 
     def use_products(self, products: str) -> None:
-        """Have its recurrent layers read weights as `bfloat16` or `int8` from now on; as they are, if nothing."""
+        """Store the weights of the recurrent layers as `bfloat16` or `int8`; empty restores them."""
         layers = [layer for model in self.models for layer in model.modules() if isinstance(layer, Recurrent)]
         if not layers:
             raise OptionError(f"{self.name} has no recurrent layers whose weights could be read in fewer bits")
@@ -424,6 +443,6 @@ class Predictor(ABC, Generic[ModelT]):
             layer.products = products
 
     def refuse(self, options: JsonObject) -> None:
-        """For options that this task's models have no use for."""
+        """Raise an error for options that models of this task do not have."""
         for name in options:
             raise OptionError(f"--{name.replace('_', '-')} is not for the task {self.task.name}")

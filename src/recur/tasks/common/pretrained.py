@@ -1,7 +1,13 @@
-"""Weights of a language model, put into another network: rows by token, layers by name.
+"""Warm start of a network from a language model's run (--from) or from word vectors (--vectors).
 
-A network of both directions has wider inputs than the language models that it is made of: what its forward half reads
-of a backward half, and the other way round, begins at zero. So each half computes what its language model does.
+    start = WarmStart.of(options)                   open what is named; raise an error if it does not fit
+    options = start.followed(options)               take cell, sizes and tokens from it, unless the user set them
+    data = start.read(task)                         read the data with its vocabulary, extended by new tokens
+    notes = start.fill(model, task, data.vocabs)    copy weights by name and by token; the rest stays random
+
+Embeddings are copied by token, layers by name. A bidirectional network has wider inputs than its two language models:
+the weights from the other direction start at zero, so that each direction computes what its language model does. The
+first checkpoint of the run contains all weights: the source is not read again.
 """
 
 from __future__ import annotations
@@ -33,8 +39,10 @@ LAYER = re.compile(r"(.*)_l(\d+)$")
 
 
 def copy_rows(table: Tensor, rows: Sequence[int], values: Tensor, like: Tensor | None = None) -> None:
-    """Rows of a table (K, width) or (K,), given; the others are drawn with the mean and deviation of `like`, which are
-    those given, or some of them."""
+    """Copy rows of a table (K, width) or (K,); draw the others with the mean and deviation of `like`.
+
+    `like` are all given rows by default.
+    """
     like = values if like is None else like
     mean, deviation = like.mean(0), like.std(0, correction=0)
     drawn = mean + deviation * torch.randn(table.shape) if table.dim() > 1 else mean.expand(table.shape)
@@ -47,8 +55,11 @@ def copy_rows(table: Tensor, rows: Sequence[int], values: Tensor, like: Tensor |
 def copy_layers(
     parameters: Mapping[str, Tensor], prefix: str, given: Mapping[str, Tensor], *, backward: bool, columns: slice
 ) -> list[int]:
-    """The layers of a network by their names; those that were put, from 1. `columns` of what the lowest layer reads is
-    what the given one reads: other embeddings are none of its business."""
+    """Copy layers by their names; return the numbers of the copied layers, from 1.
+
+    `columns` are the inputs of the lowest layer that the language model reads; the other inputs are embeddings that it
+    does not have.
+    """
     put = []
     for name, value in given.items():
         found = LAYER.fullmatch(name)
@@ -84,18 +95,18 @@ SHAPE_OPTIONS = (
     "recurrence",
     "tied",
 )
-"""Options that must be as they were for layers to fit."""
+"""Options that must be equal for the layers to fit."""
 
 
 class SourceModel(NamedTuple):
-    """A language model that was trained."""
+    """Trained language model that initialises another network."""
 
     path: str
     options: LanguageOptions
     vocab: Vocab
     model: LanguageModel
     weights: Fingerprint
-    """What its weights are known by."""
+    """Checksum of its weights."""
 
     @classmethod
     def open(cls, path: str, trust: bool) -> SourceModel:
@@ -121,7 +132,7 @@ class SourceModel(NamedTuple):
         return self.options.direction
 
     def tokens(self, places: PretrainedSlots) -> dict[str, Any]:
-        """How its text was cut, as options of a task that has these places."""
+        """Return the tokenizer options of its text, as options of a task with these slots."""
         o = self.options
         if places.token != "token":  # punctuation and case are those of another text too
             return {places.token: o.token}
@@ -129,23 +140,23 @@ class SourceModel(NamedTuple):
 
     @property
     def seen(self) -> Tensor:
-        """Which tokens it met in training, (K,)."""
+        """Return which tokens occurred in its training set, (K,)."""
         return torch.tensor(self.vocab.counts) > 0
 
     def embedding(self, places: PretrainedSlots) -> Tensor:
-        """(K, width)"""
+        """Return the embedding matrix, (K, width)."""
         weight = self.model.embedding.weight
         assert weight is not None
         return self._of_lines(weight, BOS) if places.lines else weight
 
     def _of_lines(self, table: Tensor, special: int) -> Tensor:
-        """In a text the end of a line is what begins the next: a task of lines has tokens of its own for that."""
+        """Return a table in which a special token has the row of the line end, which starts the next line in a text."""
         table = table.clone()
         table[special] = table[first_input(self.vocab)]
         return table
 
     def put_output(self, places: PretrainedSlots, parameters: dict[str, nn.Parameter], rows: list[int]) -> str:
-        """The softmax over the vocabulary, by token: V and its bias."""
+        """Copy the output matrix V and its bias by token; return a note."""
         assert places.output is not None
         if self.model.bias is None or places.output[1] not in parameters:  # an adaptive softmax has clusters instead
             return ""
@@ -166,7 +177,7 @@ class SourceModel(NamedTuple):
 
 
 def check_pair(first: SourceModel, second: SourceModel) -> None:
-    """Of a network of both directions: alike but for that."""
+    """Raise an error if two language models differ in anything but their direction."""
     if {first.way, second.way} != {"forward", "backward"}:
         raise OptionError(
             f"--from {first.path} --from {second.path}: both read {first.way}, and the second has to be trained with "
@@ -185,12 +196,12 @@ AnyTask = Task[Any, Any, Any, Any]
 
 @dataclass
 class WarmStart:
-    """What a run begins with; with neither, all is drawn."""
+    """Source of the initial weights of a run; without one, all weights are random."""
 
     sources: tuple[SourceModel, ...] = ()
     vectors: str | None = None
     rows: Vectors | None = None
-    """What the file of vectors has for the vocabulary, once data is read."""
+    """Vectors of the tokens in the vocabulary, once data is read."""
 
     @classmethod
     def of(cls, options: TaskOptions, trust: bool = False) -> WarmStart:
@@ -207,7 +218,7 @@ class WarmStart:
     # Options ----------------------------------------------------------------------------------------------
 
     def followed(self, options: OptionsT) -> OptionsT:
-        """Options that fit what the run begins with."""
+        """Return options that fit the source."""
         places = task_class(name_of(options)).places
         given = "--vectors" if self.vectors is not None else "--from" if self.sources else ""
         either: Any = options if "input" in options.names() else None
@@ -237,7 +248,7 @@ class WarmStart:
         return options.fixed(**{n: own[n] for n in own if n in names and not options.is_set(n) and n != "epochs"})
 
     def _with_direction(self, options: OptionsT, places: PretrainedSlots) -> OptionsT:
-        """What reads may read from the other end too, with weights of its own; what writes may not."""
+        """Return options with a direction that fits. A network without a decoder may also read backward."""
         way = "both" if len(self.sources) == 2 else self.sources[0].way
         fits = {way, "both"} if way == "forward" and places.output is None else {way}
         own = _warm_start_defaults(options).get("direction", way)
@@ -254,7 +265,7 @@ class WarmStart:
     # Data -------------------------------------------------------------------------------------------------
 
     def read(self, task: AnyTask) -> Any:
-        """A task's data, in the vocabulary that it begins with."""
+        """Read the data of a task with the vocabulary of the source."""
         if self.vectors is not None:
             return self._read_with_vectors(task, self.vectors)
         if not self.sources:
@@ -286,7 +297,7 @@ class WarmStart:
 
     @torch.no_grad()
     def fill(self, model: nn.Module, task: AnyTask, vocabs: Vocabs) -> list[str]:
-        """Put what there is into a network; said in a line each."""
+        """Copy the weights of the source into a network; return one note per part."""
         if self.vectors is None and not self.sources:
             return []
         places, parameters = _slots(task), dict(model.named_parameters())
@@ -324,7 +335,7 @@ class WarmStart:
     # Records ----------------------------------------------------------------------------------------------
 
     def fingerprints(self, folder: Path) -> dict[str, list[Fingerprint]]:
-        """What a run in a folder began with, by option: of a run its weights, of vectors their file."""
+        """Return the checksums of the source by option: weights of a run, file of vectors."""
         found = {"from_": [replace(s.weights, name=relative_path(folder, s.path)) for s in self.sources]}
         if self.vectors is not None:
             found["vectors"] = [Fingerprint(relative_path(folder, self.vectors), *fingerprint(self.vectors))]
@@ -342,7 +353,7 @@ def _warm_start_defaults(options: TaskOptions) -> Mapping[str, Any]:
 
 
 def _agreeing(options: OptionsT, there: dict[str, Any], origin: str) -> OptionsT:
-    """Options with these values; another one that somebody set is refused."""
+    """Return options with these values; raise an error if the user set another value."""
     for name, value in there.items():
         given = getattr(options, name)
         if options.is_set(name) and given != value:

@@ -1,4 +1,4 @@
-"""Registry of tasks: every folder of recur.tasks except `common` is a task. Options are read without importing torch."""
+"""Registry of tasks: every folder of recur.tasks but `common` is a task. Options are read without importing torch."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _named(value: object) -> str:
 
 
 def _check_cell(cell: str) -> None:
-    """Raise an error if a cell cannot be made from its name. A cell in a file is not checked, which would execute it."""
+    """Raise an error if a cell cannot be made from its name. A file is not checked, which would execute it."""
     if cell not in ("", "gru", "lstm") and ".py" not in cell:
         from recur.cells.registry import configured_cell  # which needs torch
 

@@ -1,5 +1,4 @@
-"""What the figures measured in the course of a training say of it: whether it diverged, overfitted, learned by heart,
-or was ended while it got better. Each comes with the option to try."""
+"""Verdict on a training run: divergence, overfitting, comparison with baselines, and one option to try."""
 
 from __future__ import annotations
 
@@ -14,33 +13,35 @@ from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject, Metrics
 
 ENOUGH = 5
-"""Measurements from which on a trend is one."""
+"""Least number of evaluations that show a trend."""
 
 FALLING = 0.05
-"""What the second half of a run takes off the figure or its loss, at least, where it has not ended."""
+"""Least relative improvement in the second half of a run that had not converged."""
 
 WORSE = 0.03
-"""By how much the last figure is worse than the best, at least, where a network overfits."""
+"""Least relative difference between the last and the best value of an overfitting network."""
 
 EARLY = 0.75
-"""A best figure of a later part of the run is no sign of that."""
+"""Share of the run after which the best value is no sign of overfitting."""
 
 WIDE = 0.18
-"""Of the validation loss: where the training loss lies further below it, more time teaches by heart. On seven sets of
-five tasks at four or five budgets each, twice the time helped all 22 runs that were told to take it, by 3 to 64 % of
-the figure, and one of the four that were not."""
+"""Relative gap between training and validation loss above which more time would only overfit.
+
+On seven datasets of five tasks with four or five budgets each, twice the time helped all 22 runs that were advised to
+take it, by 3 to 64 % of the metric, and one of the four that were not.
+"""
 
 TURNED = 0.01
-"""By how much of itself the loss has risen, at least, where a network overfits."""
+"""Least relative rise of the loss of an overfitting network."""
 
 UNSTABLE = 0.1
-"""Nats above its best at which the loss ends, where training diverges and does not overfit."""
+"""Rise of the loss above its best, in nats, that means divergence and not overfitting."""
 
 AnyTask = Task[Any, Any, Any, Any]
 
 
 def training_remarks(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
-    """Whether figures were still getting better, or had begun to get worse."""
+    """Return remarks about the learning curve: still improving, overfitting or diverging."""
     name, entries = task.curve, [entry for entry in history if is_number(entry.get(task.curve))]
     values = [distance_to_best(name, float(entry[name])) for entry in entries]
     losses = [float(entry["valid_loss"]) for entry in entries if is_number(entry.get("valid_loss"))]
@@ -57,7 +58,7 @@ def training_remarks(task: AnyTask, history: Sequence[JsonObject]) -> list[Remar
 
 
 def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
-    """The share that the second half of a run took off its figure or its loss, where it ended with its best."""
+    """Return the relative improvement in the second half of a run that ended near its best value; else 0."""
     entries = [entry for entry in history if is_number(entry.get(task.curve))]
     values = [distance_to_best(task.curve, float(entry[task.curve])) for entry in entries]
     losses = [float(entry["valid_loss"]) for entry in entries if is_number(entry.get("valid_loss"))]
@@ -65,8 +66,10 @@ def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
 
 
 def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
-    """Whether training came to an end by itself, or its loss ends far above its best while that on what it learns from
-    has not fallen below: that would be overfitting."""
+    """Return a remark if training stopped by divergence, or if the loss ends far above its best.
+
+    A training loss below the best validation loss means overfitting instead.
+    """
     rate = f"--rate {task.options.rate / 10:g}"
     ended = next((entry for entry in history if entry.get("diverged")), None)
     if ended is not None:
@@ -89,7 +92,7 @@ def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
 def _overfits(
     task: AnyTask, entries: Sequence[JsonObject], values: Sequence[float], losses: Sequence[float]
 ) -> Remark | None:
-    """Whether the figure has turned, to be seen in what is printed, and the loss by more than its standard error."""
+    """Return a remark if the metric got visibly worse, and the loss rose by more than its standard error."""
     at, error = values.index(min(values)), standard_error(entries)
     if len(losses) == len(values):
         turned = _has_turned(values, WORSE) and _has_turned(losses, max(TURNED, error))
@@ -106,15 +109,18 @@ def _overfits(
 
 
 def standard_error(entries: Sequence[JsonObject]) -> float:
-    """Of the difference of two mean losses over the same n examples, as a share of them; 0 where n is not known. Of one
-    it is 1/√n, where examples scatter as much as they are large; of the difference √(2 (1 − ρ)/n), half of that where
-    what is hard is hard for both (ρ = 7/8). Chosen on thirteen sets (`python -m bench overfitting`)."""
+    """Return the relative standard error of the difference of two mean losses over the same n examples; 0 if n is
+    unknown.
+
+    A mean has the error 1/√n if examples vary as much as their mean. The difference has √(2 (1 − ρ)/n), half of that
+    for ρ = 7/8, because hard examples are hard for both. Chosen on thirteen datasets (`python -m bench overfitting`).
+    """
     examples = entries[-1].get("measured")
     return 0.5 / math.sqrt(examples) if isinstance(examples, int) and examples > 0 else 0.0
 
 
 def memorises(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
-    """Where the training loss lies far below the other one."""
+    """Return a remark if the training loss is far below the validation loss."""
     losses = [entries[-1].get(name) for name in ("train_loss", "valid_loss")]
     if not all(map(is_number, losses)):
         return None
@@ -129,20 +135,20 @@ def memorises(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
 
 
 def _has_turned(values: Sequence[float], by: float) -> bool:
-    """Whether the best of them came early, and the last is clearly worse."""
+    """Return True if the best value came early and the last is clearly worse."""
     best = min(values)
     return values.index(best) + 1 <= EARLY * len(values) and values[-1] - best > by * (abs(best) or 1.0)
 
 
 def gain(values: Sequence[float]) -> float:
-    """What the second half took off, where it ended with its best."""
+    """Return the relative improvement in the second half, if the last values are the best; else 0."""
     half, best = min(values[: len(values) // 2]), min(values)
     ended = values.index(best) + 2 >= len(values)
     return (half - best) / (abs(half) or 1.0) if ended else 0.0
 
 
 def distance_to_best(name: str, value: float) -> float:
-    """A figure of which less is better, 0 being the best there is, where there is one."""
+    """Return the distance to the best possible value, where there is one; lower is better."""
     if not metric_of(name).higher:
         return value
     return (1.0 if metric_of(name).share else 100.0 if metric_of(name).digits == 1 else 0.0) - value
@@ -165,7 +171,7 @@ class HiddenSize(Protocol):
 
 
 def longer_option(task: AnyTask) -> str:
-    """Twice the budget, whichever part of it ended the run."""
+    """Return the options that double the budget."""
     o = task.options
     budget = (("minutes", o.minutes), ("epochs", o.epochs), ("steps", o.steps))
     return " ".join(f"--{option} {2 * value:g}" for option, value in budget if value is not None)
@@ -189,19 +195,19 @@ def is_number(value: object) -> bool:
 
 
 BLIND = ("remembering nothing", "the mean", "the most frequent class")
-"""Plain models that do not read their input; so are those that `always` say the same."""
+"""Names of baselines that do not read their input; names that start with `always` are others."""
 
 NEAR = 0.85
-"""Of what a blind model loses, or of the loss of guessing, log K: a network that loses more has hardly begun."""
+"""Share of a blind baseline's loss, or of log K, above which a network has barely started to learn."""
 
 ALONE = "valid_network_accuracy"
-"""Of a blend with plain models: how often its network is right without them."""
+"""Metric of the network without the baselines that it is blended with."""
 
 
 class Verdict(NamedTuple):
     remarks: tuple[str, ...]
     option: str = ""
-    """The one to try, such as `--minutes 4`; empty where none is known."""
+    """Option to try, such as `--minutes 4`; empty if none is known."""
 
     def as_json(self) -> JsonObject:
         return {"verdict": list(self.remarks), "try": self.option or None}
@@ -214,8 +220,10 @@ def verdict(
     history: Sequence[JsonObject],
     metric: str | None = None,
 ) -> Verdict:
-    """Of a model with these figures, beside plain ones, after what was measured while it trained. The `metric` to
-    compare by is the task's curve, if not given."""
+    """Return the verdict on a model from its metrics, baselines and history.
+
+    `metric` is the metric to compare by; the task's curve by default.
+    """
     remarks = all_remarks(task, metrics, plain, history, metric)
     return Verdict(tuple(r.text for r in remarks), next((r.option for r in remarks if r.option), ""))
 
@@ -227,7 +235,7 @@ def all_remarks(
     history: Sequence[JsonObject],
     metric: str | None = None,
 ) -> list[Remark]:
-    """The same, remark by remark."""
+    """Return the remarks that the verdict consists of."""
     name = metric or task.curve
     figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
     value = metrics.get(name)
@@ -241,8 +249,10 @@ def all_remarks(
 
 
 def verdict_json(predictor: Predictor[Any], row: JsonObject) -> JsonObject:
-    """What there is to say of a trained model that was measured: the `metric` that decides, the verdict and the option
-    to try; `row` has its figures, and those of plain models `beside` them."""
+    """Return the deciding `metric`, the verdict and the option to try for an evaluated model.
+
+    `row` has the metrics of the model, and those of baselines under `beside`.
+    """
     curve = predictor.task.curve.removeprefix("valid_")
     figures = {name: value for name, value in row.items() if isinstance(value, float)}
     metric = curve if curve in figures else "accuracy" if "accuracy" in figures else next(iter(figures), curve)
@@ -255,7 +265,7 @@ def is_behind(name: str, value: float | None, plain: Iterable[Baseline]) -> bool
 
 
 def compare_with_baselines(name: str, value: float | None, plain: Sequence[Baseline]) -> list[Remark]:
-    """Where a figure stands among those of plain models."""
+    """Return a remark that compares a value with the best baseline."""
     if value is None or not plain:
         return []
     best = next(p for p in plain if p.value == best_value(name, [p.value for p in plain]))
@@ -279,8 +289,10 @@ def compare_with_baselines(name: str, value: float | None, plain: Sequence[Basel
 
 
 def no_progress_message(name: str, value: float | None, plain: Sequence[Baseline]) -> str:
-    """Said of a network that is about as good as a model that does not read its input, unless none is better: then
-    there may be nothing to learn. Of its size nothing can be told from it, however long it stood still."""
+    """Return a message if a network is about as good as a baseline that does not read its input.
+
+    The message is empty if no baseline is better: then there may be nothing to learn.
+    """
     blind = [one for one in plain if one.name.startswith("always") or one.name in BLIND]
     if value is None or not blind:
         return ""
@@ -293,7 +305,7 @@ def no_progress_message(name: str, value: float | None, plain: Sequence[Baseline
 
 
 def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
-    """Of a model that plain ones are better than, and that shows no trend; None where that cannot be told."""
+    """Return the reason why baselines are better, if the learning curve shows no trend; None if it is unknown."""
     entries = [entry for entry in history if is_number(entry.get(task.curve))]
     if len(entries) < ENOUGH:
         few = said("too few evaluations to tell whether training was long enough")

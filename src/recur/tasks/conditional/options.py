@@ -13,7 +13,7 @@ from recur.tasks.common.options import DecoderTaskOptions, Token
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalOptions(DecoderTaskOptions):
-    """Texts of a label, written: lines `label TAB text`."""
+    """Generate text for a given label. Input: lines `label TAB text`."""
 
     title = "conditional"
     reads = "labelled"

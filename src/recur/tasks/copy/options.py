@@ -12,7 +12,7 @@ from recur.tasks.common.options import TaskOptions
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOptions(TaskOptions, TaggerOptions):
-    """Symbols, a long silence, the symbols again: what it remembers."""
+    """Recall symbols after a long delay: a test of long memory."""
 
     title = "copy"
 

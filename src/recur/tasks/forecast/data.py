@@ -1,4 +1,4 @@
-"""The series that options name."""
+"""Series of the forecast task: reading, columns, scaled rows, and batches of windows."""
 
 from __future__ import annotations
 

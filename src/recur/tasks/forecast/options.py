@@ -14,7 +14,7 @@ from recur.tasks.common.options import DataOptions, TaskOptions
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
-    """What comes next in series, with bands: a CSV file, wide, long or a row a series."""
+    """Forecast series with prediction intervals. Input: CSV, wide, long or one series per row."""
 
     title = "forecast"
     reads = "table"

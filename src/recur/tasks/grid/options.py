@@ -14,7 +14,7 @@ from recur.tasks.common.options import SplitOptions, TaskOptions
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
-    """A class for every image, read in two dimensions: a folder of folders, or an .npz."""
+    """Classify images with a recurrence in two dimensions. Input: a folder of folders, or an .npz."""
 
     title = "grid"
     reads = "images"

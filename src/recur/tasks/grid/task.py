@@ -1,4 +1,4 @@
-"""From image files to standardised batches."""
+"""Image classification by a network in two dimensions: batches, baselines and the task."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ImageData:
 
 
 def with_parts(options: GridOptions) -> GridOptions:
-    """Parts that an .npz has itself stand for those that are not named."""
+    """Return options in which sets inside an .npz replace those that are not named."""
     fields = {}
     for part in ("valid", "test"):
         names = [name for name in options.texts if split_name(name)[0] == name and name.endswith(".npz")]
@@ -64,7 +64,7 @@ def with_parts(options: GridOptions) -> GridOptions:
 
 
 def image_parts(options: GridOptions) -> tuple[list[Image], list[Image], list[Image]]:
-    """Training, validation and test; the last is empty where files hold it, which are not read here."""
+    """Return the training, validation and test sets; the test set is empty if it is in files."""
     return split(options, read_images)
 
 
@@ -75,7 +75,7 @@ def note_of(options: GridOptions) -> str:
 
 
 def statistics(images: Sequence[Image]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of every channel's pixels; colour, if some have it."""
+    """Return the mean and deviation of every channel."""
     channels = max(image.pixels.shape[2] for image in images)
     count, total, squares = 0, np.zeros(channels), np.zeros(channels)
     for image in same_channels(images, channels):
@@ -148,7 +148,7 @@ MOST = 10_000
 def image_baselines(
     train: Sequence[ImageExample], measured: Sequence[ImageExample], options: GridOptions, classes: Sequence[str]
 ) -> dict[str, list[int]]:
-    """What each says of what is measured, by its name."""
+    """Return the classes that each baseline predicts, by name."""
     always = most_frequent([example.label for example in train])
     return {
         f"always {classes[always]}": [always] * len(measured),
@@ -158,7 +158,7 @@ def image_baselines(
 
 
 def pixels_of(examples: Sequence[ImageExample], options: GridOptions) -> tuple[Tensor, Tensor]:
-    """(n, pixels), standardised, and the classes (n,)."""
+    """Return the standardised pixels (n, pixels) and the classes (n,)."""
     batch = ImageBatch.of(examples)
     return batch.standardised(options, torch.device("cpu")).flatten(1), batch.classes
 
@@ -166,7 +166,7 @@ def pixels_of(examples: Sequence[ImageExample], options: GridOptions) -> tuple[T
 def softmax_of_pixels(
     train: Sequence[ImageExample], measured: Sequence[ImageExample], options: GridOptions, K: int
 ) -> list[int]:
-    """The classes of what is measured."""
+    """Return the classes predicted by a softmax regression of the pixels."""
     x, y = pixels_of(train[:: -(-len(train) // MOST)], options)
     found: list[int] = softmax_regression(x, y, K, pixels_of(measured, options)[0]).argmax(-1).tolist()
     return found
@@ -266,14 +266,14 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
 
 @torch.no_grad()
 def network_log_probabilities(model: GridClassifier, examples: Sequence[ImageExample], options: GridOptions) -> Tensor:
-    """(examples, classes), before its temperature."""
+    """Return log-probabilities (examples, classes) without the temperature."""
     device = model.output.bias.device
     batches = (batch.standardised(options, device) for batch in in_order(examples, ROWS, ImageBatch.of))
     return torch.cat([model(images).log_softmax(-1).cpu() for images in batches])
 
 
 def probabilities(models: Sequence[GridClassifier], examples: Sequence[ImageExample], options: GridOptions) -> Tensor:
-    """(examples, classes): the mean over the models."""
+    """Return the probabilities (examples, classes): the mean over the models."""
     found = [model.temperature(network_log_probabilities(model, examples, options)).exp() for model in models]
     return torch.stack(found).mean(0)
 

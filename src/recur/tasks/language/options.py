@@ -17,7 +17,7 @@ WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOptions, WarmStartOptions):
-    """Which token of a text comes next; `recur sample` writes."""
+    """Predict the next token of a text; `recur sample` generates text."""
 
     title = "language"
 

@@ -19,7 +19,7 @@ SENTENCES = {"hidden": 256, "embedding": 128, "embedding_init": "normal:1"}
 
 @dataclass(frozen=True, kw_only=True)
 class Seq2SeqOptions(DecoderTaskOptions, EncoderDecoderOptions):
-    """Sequences from sequences: lines `source TAB target`, or two files."""
+    """Map sequences to sequences. Input: lines `source TAB target`, or two files."""
 
     title = "seq2seq"
     reads = "pairs"

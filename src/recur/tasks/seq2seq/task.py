@@ -1,4 +1,4 @@
-"""How good written sequences are: sequences wrong and edits a symbol; of sentences, BLEU, chrF and word errors too."""
+"""Sequence to sequence: pairs, an encoder–decoder; error rates, BLEU and chrF."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ from recur.utils.types import Metrics
 
 
 def judge(tokenizer: Tokenizer, references: Sequence[str], outputs: Sequence[str]) -> Metrics:
-    """Of texts. Where case was dropped in training, it is dropped here too."""
+    """Return error rates of output texts; for sentences also BLEU, chrF and the word error rate.
+
+    Case is ignored if the tokenizer lower-cases.
+    """
     if isinstance(tokenizer, Words) and tokenizer.lower:
         references, outputs = ([text.lower() for text in side] for side in (references, outputs))
     split = tokenizer.split_lines if isinstance(tokenizer, Subwords) else lambda texts: map(tokenizer.split, texts)
@@ -68,7 +71,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
 
     @property
     def curve(self) -> str:
-        """BLEU of sentences; of other symbols the share of sequences that are wrong."""
+        """BLEU for sentences; else the share of wrong sequences."""
         return "valid_bleu" if self.options.target_token in SENTENCES else "valid_sequence_error_rate"
 
     @classmethod
@@ -126,7 +129,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
         return said
 
     def plain_outputs(self, train: Sequence[Pair], vocabs: Vocabs, pairs: Sequence[Pair]) -> dict[str, Metrics]:
-        """What models without a network make of pairs, by their names."""
+        """Return the outputs of the baselines by name."""
         source, target = vocabs["source"].tokenizer, vocabs["target"].tokenizer
         references = [pair.target for pair in pairs]
         return {
@@ -187,8 +190,10 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
 
 
 def choose_symbol(lines: Sequence[str]) -> Symbol:
-    """What stands between spaces, where that is single symbols; else subwords of sentences, or characters. Without
-    sentencepiece sentences are cut into words."""
+    """Return `space` for single symbols between spaces, else `subword` for sentences, or `char`.
+
+    Without sentencepiece, sentences are split into words.
+    """
     if between_spaces(lines[:1000]):
         return "space"
     kind = choose_token(lines)

@@ -45,8 +45,7 @@ class Span(NamedTuple):
 
 
 def are_spans(tags: Iterable[str]) -> bool:
-    """Whether these are all the tags of a set that marks spans: beside O nothing but letters and types, of which some
-    begin."""
+    """Return True if a set of tags marks spans: beside O, only letters with types, of which some begin a span."""
     found = {tag: _TAG.fullmatch(tag) for tag in set(tags) - {"O"}}
     letters = {match[1] for match in found.values() if match}
     typed = {match[2] is not None for match in found.values() if match}
@@ -54,13 +53,13 @@ def are_spans(tags: Iterable[str]) -> bool:
 
 
 def cut(tag: str) -> tuple[str, str]:
-    """A tag's letter and type: `B-NP` → B, NP; `B` → B, _. What is no tag of a span is outside of any."""
+    """Return the letter and type of a tag: `B-NP` → B, NP; `B` → B, _. Other tags are outside of any span."""
     match = _TAG.fullmatch(tag)
     return (match[1], match[2] or "_") if match else ("O", "")
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Of one sentence."""
+    """Return the spans of one sentence."""
     found: list[Span] = []
     letter, kind, start = "O", "", 0
     for t, tag in enumerate((*tags, "O")):
@@ -75,7 +74,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 class SpanCounts(NamedTuple):
-    """Spans by type: how many there are, were predicted, and are right."""
+    """Number of true, predicted and correct spans by type."""
 
     there: Counter[str]
     predicted: Counter[str]
@@ -83,7 +82,7 @@ class SpanCounts(NamedTuple):
 
 
 def compare(targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]]) -> SpanCounts:
-    """Of sentences."""
+    """Count the spans of sentences."""
     found = SpanCounts(Counter(), Counter(), Counter())
     for a, b in zip(targets, predictions, strict=True):
         there, predicted = spans(a), spans(b)
@@ -94,12 +93,12 @@ def compare(targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str
 
 
 def span_scores(found: SpanCounts) -> Metrics:
-    """Of all types together."""
+    """Return precision, recall and F1 of all types together."""
     return _scores(found.right.total(), found.predicted.total(), found.there.total())
 
 
 def by_type(found: SpanCounts) -> dict[str, dict[str, float]]:
-    """The same for each type, and how many spans there are of it."""
+    """Return precision, recall, F1 and the number of spans of each type."""
     types = sorted(found.there.keys() | found.predicted.keys())
     return {t: {**_scores(found.right[t], found.predicted[t], found.there[t]), "spans": found.there[t]} for t in types}
 
@@ -117,7 +116,7 @@ def _scores(right: int, predicted: int, there: int) -> Metrics:
 
 
 class TransitionRules(NamedTuple):
-    """Which tags can come first (K,), after one another (K, K), last (K,)."""
+    """Tags that may come first (K,), after one another (K, K), and last (K,)."""
 
     start: Flags
     between: Flags
@@ -125,7 +124,7 @@ class TransitionRules(NamedTuple):
 
 
 def legal_moves(tags: Sequence[str]) -> TransitionRules:
-    """By the rules of BIO, or of BIOES where some tag ends a span."""
+    """Return the transitions that BIO allows, or BIOES if some tag ends a span."""
     cuts = [cut(tag) for tag in tags]
     bioes = any(letter in "ES" for letter, _ in cuts)
     opened = [letter in "BI" for letter, _ in cuts]  # a span that can go on, and in BIOES must
@@ -154,7 +153,7 @@ EDGE = ""
 
 
 class TaggedExample(NamedTuple):
-    """A sentence in numbers."""
+    """Encoded sentence."""
 
     ids: list[int]
     ends: list[int]

@@ -15,7 +15,7 @@ from recur.tasks.common.options import InputOptions, TaskOptions, Token, VocabOp
 
 @dataclass(frozen=True, kw_only=True)
 class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, WarmStartOptions):
-    """A tag for every word: CoNLL columns."""
+    """Tag every word of a sentence. Input: CoNLL columns."""
 
     title = "tag"
     reads = "tagged"

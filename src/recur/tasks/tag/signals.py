@@ -1,6 +1,8 @@
-"""An n-gram model of label sequences, for a prefix beam to rank by: an ARPA file whose tokens are the labels.
+"""Tagging of signals: one label per step, or label sequences by CTC; tasks and predictors.
 
-recur ngram labels.txt --token word --save labels.arpa        a line a sequence, its labels between spaces
+A prefix beam can use an n-gram model of label sequences: an ARPA file whose tokens are the labels.
+
+recur ngram labels.txt --token word --save labels.arpa        one sequence per line, labels between spaces
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ LEAST = 1e-10
 
 
 def label_language_model(model: NGram, labels: Sequence[str]) -> Language:
-    """log P of each label and, last, of the end behind a prefix of labels by number."""
+    """Return a function from a prefix of labels to log P of each next label and, last, of the end."""
     known = model.vocab.ids
     if model.backward or not any(label in known for label in labels):
         why = "reads from the end" if model.backward else f"knows none of the labels {', '.join(labels[:5])}"

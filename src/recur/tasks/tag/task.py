@@ -1,4 +1,4 @@
-"""A tag for every word, n → n: CoNLL columns (data.py has how they become batches, spans.py how spans are counted)."""
+"""Tagging: one tag per word, n → n, from CoNLL columns."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     def measure(
         self, targets: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Sequence[str]
     ) -> Metrics:
-        """F1, precision and recall of spans, or else the macro F1 of tags; and the accuracy of tags."""
+        """Return F1, precision and recall of spans, or else the macro F1 of tags; and the accuracy."""
         scores = class_scores(tag_confusion(targets, predictions, classes)[1])
         if not self.options.spans:
             return scores
@@ -177,7 +177,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
 
 
 class TagPredictions(NamedTuple):
-    """What a model makes of sentences."""
+    """Predicted tags and their loss."""
 
     tags: list[list[str]]
     loss: float | None
@@ -186,7 +186,7 @@ class TagPredictions(NamedTuple):
 
 @torch.no_grad()
 def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs) -> TagPredictions:
-    """The best tags of sentences, those of like length together."""
+    """Return the best tags of sentences, in batches of similar length."""
     device, names = model.output.bias.device, class_names(vocabs["labels"])
     order = sorted(range(len(sentences)), key=lambda k: len(sentences[k].ids))
     tags: list[list[str]] = [[]] * len(sentences)
@@ -206,7 +206,7 @@ def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs) ->
 def tag_confusion(
     targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]], classes: Sequence[str]
 ) -> tuple[list[str], Any]:
-    """The names of all tags, those behind the learned ones that were not, and how often each was predicted as each."""
+    """Return the names of all tags, including those outside the training set, and the confusion matrix."""
     pairs = [(a, b) for x, y in zip(targets, predictions, strict=True) for a, b in zip(x, y, strict=True)]
     names = [*classes, *sorted({a for a, _ in pairs} - set(classes))]
     numbers = {name: k for k, name in enumerate(names)}

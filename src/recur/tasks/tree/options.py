@@ -13,7 +13,7 @@ from recur.tasks.common.options import FoldOptions, TaskOptions, WarmStartOption
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, WarmStartOptions):
-    """A class for every node of a tree: bracketed trees."""
+    """Classify every node of a tree. Input: bracketed trees."""
 
     title = "tree"
     reads = "trees"

@@ -1,4 +1,4 @@
-"""Roots of trees without their structure: the most frequent class, and a logistic regression on the words."""
+"""Tree classification: a class for every node of bracketed trees; baselines on the words of the root."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Guess = Callable[[Sequence[str]], list[int]]
 
 
 def tree_baselines(train: LabelledTexts, valid: LabelledTexts, classes: Sequence[str]) -> dict[str, Guess]:
-    """By name, the plainest first."""
+    """Return the baselines by name, simplest first."""
     always = most_frequent([k for _, k in train])
     linear = fit_best_linear(train, valid, count_ngrams([text for text, _ in train], "word"), len(classes))
 
@@ -90,7 +90,7 @@ class TreeData:
 
 
 class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
-    """Bracketed trees; the model classifies every node."""
+    """Task on bracketed trees: the model classifies every node."""
 
     name = "tree"
     curve = "valid_error"
@@ -186,7 +186,7 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
 
 
 def as_texts(trees: Sequence[Tree], encoded: Sequence[EncodedTree]) -> list[tuple[str, int]]:
-    """The words of trees without their structure, each with the class of its root."""
+    """Return the words of trees, each with the class of its root."""
     return [(" ".join(tree.words), known.classes[-1]) for tree, known in zip(trees, encoded, strict=True)]
 
 
