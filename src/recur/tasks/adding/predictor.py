@@ -1,4 +1,4 @@
-"""What a trained network can do: add the two marked numbers of a row, be measured, and say when it had solved that."""
+"""Trained network of the adding problem."""
 
 from __future__ import annotations
 

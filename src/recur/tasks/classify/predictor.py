@@ -1,4 +1,4 @@
-"""What a trained classifier can do: classify, be measured beside plainer ones, follow a text as it comes in."""
+"""Trained text classifier: classification, evaluation against baselines, and streaming."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recur.utils.types import JsonObject
 
 
 class TextClassifier(Predictor[TextModel]):
-    """A trained classifier, or several as one."""
+    """Trained text classifier, or an ensemble."""
 
     ensembles = True
 

@@ -1,4 +1,4 @@
-"""What a trained conditional language model can do: write lines of a label, and be measured."""
+"""Trained conditional language model: generation of lines for a label, and evaluation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from recur.utils.types import JsonObject
 
 
 class ConditionalWriter(Predictor[ConditionalModel]):
-    """A trained language model of lines with labels."""
+    """Trained language model of lines with labels."""
 
     task: ConditionalTask
 

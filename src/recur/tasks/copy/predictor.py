@@ -1,4 +1,4 @@
-"""What a trained network can do: recall a message, be measured, and say when it had solved its task."""
+"""Trained network of the copying problem."""
 
 from __future__ import annotations
 

@@ -22,8 +22,10 @@ from recur.tasks.forecast.options import ForecastOptions
 
 
 def read_series(o: ForecastOptions) -> tuple[Panel, int]:
-    """What options name, values to test on behind those to learn from; and how many of these there are: as many of each
-    series as of the shortest, lest those of longer ones are learned from."""
+    """Read the series that options name, and return how many values of each are test data.
+
+    All series hold out as many values as the shortest, so that no test value is used for training.
+    """
     panel = read_panel(o.texts, columns_of(o))
     if not o.test:
         return panel, 0
@@ -48,8 +50,10 @@ def check_lists(vocabs: Vocabs) -> None:
 
 
 def as_learned(panel: Panel, vocabs: Vocabs, s: RowSettings) -> Panel:
-    """The same with the categories that were learned, of which a word that was not seen then is none; refused where
-    what the network would read is something else."""
+    """Return the panel with the categories of training; raise an error if its columns differ from those of training.
+
+    A category that training did not have counts as missing.
+    """
     check_lists(vocabs)
     own, columns = (*panel.targets, *panel.future), class_names(vocabs["columns"])
     if own != columns:
@@ -85,7 +89,7 @@ def _with_categories(panel: Panel, known: Sequence[str]) -> Panel:
 
 
 def _words(column: str, columns: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Of a static column, as `known_names` writes them; ("",) of one that held numbers."""
+    """Return the categories of a static column as `known_names` writes them; ("",) for a column of numbers."""
     start = f"static {column} "
     longer = tuple(f"static {other} " for other in columns if other.startswith(f"{column} "))
     return tuple(name.removeprefix(start) for name in known if name.startswith(start) and not name.startswith(longer))
@@ -102,7 +106,7 @@ def _places(values: Floats, words: tuple[str, ...] | None, learned: tuple[str, .
 
 
 class RowSettings(NamedTuple):
-    """What rows are made with."""
+    """Settings that rows are built with."""
 
     horizon: int
     """Steps that stand behind the last value, for what is known of them."""
@@ -123,7 +127,7 @@ class RowSettings(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """(f(y) − mean) / unit, f the identity or the logarithm; (V,) each."""
+    """Scaling of values: (f(y) − mean) / unit, f the identity or the logarithm; (V,) each."""
 
     mean: Floats
     unit: Floats
@@ -131,7 +135,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Floats, s: RowSettings) -> Self:
-        """Of values (n, V), NaN where nothing was observed."""
+        """Fit the scaling to values (n, V), NaN where nothing was observed."""
         values = np.log(values) if s.transform == "log" else values
         V = values.shape[1]
         mean, unit = np.zeros(V), np.ones(V)
@@ -151,15 +155,17 @@ class Scale(NamedTuple):
         return ((np.log(values) if self.log else values) - self.mean) / self.unit
 
     def back(self, scaled: Floats) -> Floats:
-        """Of (…, V, Q)."""
+        """Undo the scaling of (…, V, Q)."""
         values = scaled * self.unit[:, None] + self.mean[:, None]
         return np.exp(np.minimum(values, 700.0)) if self.log else values
 
 
 @dataclass(frozen=True, eq=False)
 class SeriesRows:
-    """All rows one behind the other, each with `front` steps like its first before it, and `horizon` behind its last.
-    Equal to themselves only, so that steps that read others are of another form."""
+    """Rows of all series in one tensor, each with `front` steps of padding before and `horizon` steps after it.
+
+    Rows compare equal only to themselves, because captured CUDA graphs read them at their addresses.
+    """
 
     values: Tensor
     """(steps, V): filled, and scaled."""
@@ -191,7 +197,7 @@ class SeriesRows:
         return len(self.lengths)
 
     def on(self, device: torch.device) -> SeriesRows:
-        """The same on a device; moved there once."""
+        """Return the rows on a device; they are copied once."""
         if device.type == "cpu":
             return self
         if str(device) not in self.moved:
@@ -212,8 +218,11 @@ class SeriesRows:
         )
 
     def seen(self, rows: Tensor, ends: Tensor, back: int, ahead: int) -> Seen:
-        """`back` values up to steps `ends` (B,) of rows (B,), and what is known of them and of `ahead` steps more.
-        Behind the end of a row anything may stand."""
+        """Return `back` values up to steps `ends` (B,) of rows (B,), with covariates of these and of `ahead` more
+        steps.
+
+        Values behind the end of a row are undefined.
+        """
         steps = (self.offset[rows] + ends)[:, None] + torch.arange(1 - back, ahead + 1, device=rows.device)
         steps = steps.clamp_max(len(self.values) - 1)
         past = steps[:, :back]
@@ -221,7 +230,7 @@ class SeriesRows:
         return Seen(self.values[past], known, self.past[past], at, rows, self.linear)
 
     def coming(self, rows: Tensor, ends: Tensor, back: int, ahead: int) -> Tensor:
-        """(B, back, ahead, V): what follows each of these steps."""
+        """Return the values that follow each of these steps, (B, back, ahead, V)."""
         steps = (self.offset[rows] + ends)[:, None] + torch.arange(2 - back, ahead + 1, device=rows.device)
         return self.targets[steps].unfold(1, ahead, 1).transpose(2, 3)
 
@@ -233,8 +242,10 @@ def make_rows(
     s: RowSettings,
     form: AutoregressionForm | Sequence[int],
 ) -> SeriesRows:
-    """Scaled by so many values of each series, with linear autoregressions that are fitted to so many; of a form, or of
-    the one that forecasts what stands behind those best, up to so many."""
+    """Build rows, scaled by the first values of each series, with linear autoregressions fitted to the first values.
+
+    `form` is the form of the autoregression, or up to which value a form is chosen.
+    """
     own: list[tuple[Floats, Floats, Floats, Floats]] = []
     linear, fitted, lengths, numbers, scales, channels = [], [], [], [], [], []
     for k, (one, n, m) in enumerate(zip(panel.series, scaled_by, fitted_on, strict=True)):
@@ -289,7 +300,7 @@ def make_rows(
 
 
 def known_names(panel: Panel, s: RowSettings) -> list[str]:
-    """What is known ahead, column by column."""
+    """Return the names of the covariates that are known ahead."""
     names = [f"covariate {name}" for name in panel.future]
     names += ["season, sine", "season, cosine"] if s.season > 1 else []
     names += [f"calendar, {name}" for name in panel.calendar_names("circle")] if s.calendar else []
@@ -299,13 +310,15 @@ def known_names(panel: Panel, s: RowSettings) -> list[str]:
 
 
 def past_names(panel: Panel, s: RowSettings) -> list[str]:
-    """What is known until now, column by column."""
+    """Return the names of the covariates that are known up to now."""
     return [*(f"covariate {name}" for name in panel.past), *(["gaps"] if s.gaps else [])]
 
 
 def _known(panel: Panel, one: Series, n: int, s: RowSettings) -> Floats:
-    """(T + horizon, C): covariates scaled by their first n rows and held where they end; the season's phase, the
-    calendar, what is the same for the whole series, and the time."""
+    """Return the covariates known ahead, (T + horizon, C), scaled by their first n rows.
+
+    They are the columns of the file, the phase of the season, the calendar, static columns and the time.
+    """
     length = len(one) + s.horizon
     columns = [_standardised(one.future, n, length)]
     if s.season > 1:
@@ -323,13 +336,13 @@ def _known(panel: Panel, one: Series, n: int, s: RowSettings) -> Floats:
 
 
 def _past(one: Series, n: int, gaps: bool) -> Floats:
-    """(T, P): covariates that are known until now, scaled by their first n rows, and where values were missing."""
+    """Return the covariates known up to now, (T, P), scaled by their first n rows, and flags of missing values."""
     missing = np.isnan(one.values).any(1, keepdims=True).astype(float)
     return np.concatenate([_standardised(one.past, n, len(one)), missing[:, : int(gaps)]], axis=1)
 
 
 def _standardised(columns: Floats, n: int, length: int) -> Floats:
-    """(length, columns), gaps filled; what is beyond their end stays as it was there."""
+    """Return (length, columns) without gaps; the last values are repeated behind the end."""
     if not columns.shape[1]:
         return np.zeros((length, 0))
     filled = fill(columns)[:length]
@@ -368,7 +381,7 @@ EPOCH = 50
 
 
 class SeriesWindows(NamedTuple):
-    """A batch: the rows, and the last steps of the windows."""
+    """Batch of windows: the rows, and the last steps of the windows."""
 
     rows: SeriesRows
     which: Tensor
@@ -381,7 +394,7 @@ class SeriesWindows(NamedTuple):
 
 @dataclass(frozen=True)
 class SeriesWindowBatches:
-    """Windows that end at steps first … last − 1 of each row, one in `stride`, from another place in every epoch."""
+    """Windows that end at steps first … last − 1 of each row, one in `stride`, with another offset per epoch."""
 
     rows: SeriesRows
     first: Sequence[int]
@@ -398,7 +411,7 @@ class SeriesWindowBatches:
 
     @property
     def quotas(self) -> np.ndarray:
-        """(R,): how many windows of each row an epoch has."""
+        """Return the number of windows of each row in an epoch, (R,)."""
         counts = np.maximum(np.subtract(self.last, self.first), 0)
         if not counts.any():
             return counts

@@ -39,7 +39,7 @@ LINEAR = "linear autoregression"
 
 
 def baseline_scores(part: EvaluationPart) -> dict[str, dict[str, Any]]:
-    """Scores by name. What is fitted is fitted to what stands before the part."""
+    """Return the scores of the baselines by name, fitted to the values before the evaluated part."""
     filled = [fill(one.values, part.season) for one in part.panel.series]
     before = [values[: part.bounds(number)[0]] for number, values in enumerate(filled)]
     found: dict[str, list[ForecastBaseline]] = {"naive": [naive_forecasts] * len(filled)}
@@ -58,8 +58,10 @@ def baseline_scores(part: EvaluationPart) -> dict[str, dict[str, Any]]:
 
 
 def _linear(before: list[Floats], filled: list[Floats], part: EvaluationPart) -> list[ForecastBaseline]:
-    """In the form that, fitted to the training parts, forecasts the validation parts best; a series that is too short
-    for it has the naive forecast. None where all are."""
+    """Return linear autoregressions in the form with the best validation error; empty if all series are too short.
+
+    A series that is too short has the naive forecast.
+    """
     seen, learned = _learned(filled, part)
     try:
         form = choose_form(seen, part.horizon, (part.season,) if part.season > 1 else (), learned)
@@ -69,7 +71,7 @@ def _linear(before: list[Floats], filled: list[Floats], part: EvaluationPart) ->
 
 
 def _shared(before: list[Floats], filled: list[Floats], part: EvaluationPart) -> SharedAutoregression | None:
-    """On logarithms, if that forecasts the validation parts better; None where all are too short for a window."""
+    """Return an autoregression shared by all series, on logarithms if these are better; None for short series."""
     seen, learned = _learned(filled, part)
     try:
         return fit_shared(before, part.horizon, log=logarithms_serve(seen, part.horizon, learned))
@@ -78,7 +80,7 @@ def _shared(before: list[Floats], filled: list[Floats], part: EvaluationPart) ->
 
 
 def _learned(filled: list[Floats], part: EvaluationPart) -> tuple[list[Floats], list[int]]:
-    """All series without their test parts, and how many values of each are learned from."""
+    """Return all series without their test parts, and the number of training values of each."""
     seen = [values[: split.valid] for values, split in zip(filled, part.splits, strict=True)]
     return seen, [max(split.train, 1) for split in part.splits]
 
@@ -94,7 +96,7 @@ AT_ONCE = 1 << 23
 def forecast(
     model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.ndarray, horizon: int, strategy: str, seed: int
 ) -> np.ndarray:
-    """Quantiles (N, k, V, Q), scaled as rows are, of what follows steps `ends` (N,) of the rows `which` (N,)."""
+    """Return quantiles (N, k, V, Q), in the scale of the rows, after steps `ends` (N,) of rows `which` (N,)."""
     rows = rows.on(model.device)
     found = np.empty((len(which), horizon, model.sizes.variables, len(model.quantiles)), np.float32)
     order = np.argsort(which, kind="stable") if not model.lags else np.arange(len(which))
@@ -112,13 +114,13 @@ def forecast(
 
 
 def _quantiles(model: Forecaster, rows: SeriesRows, which: Tensor, parameters: Tensor) -> Tensor:
-    """(N, k, V, Q) of parameters (N, k, V, P)."""
+    """Return quantiles (N, k, V, Q) of distribution parameters (N, k, V, P)."""
     unit = rows.unit[which][:, None].expand(parameters.shape[:-1])
     return model.distribution.quantiles(parameters, unit)
 
 
 def _batches(which: np.ndarray, ends: np.ndarray, each: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pairs of a row and a step, as many at once as memory holds where each makes so many numbers."""
+    """Yield pairs of a row and a step, as many at once as memory holds."""
     at_once = max(AT_ONCE // max(each, 1), 1)
     for begin in range(0, len(which), at_once):
         part = slice(begin, begin + at_once)
@@ -136,7 +138,7 @@ def _windows(model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.nd
 
 
 def _states(model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.ndarray) -> Iterator[Tensor]:
-    """Rows are read once, from their beginning: a network reads forward only, so that one pass serves every origin."""
+    """Yield the states at the origins. Each row is read once: one forward pass serves every origin."""
     k, zero = model.horizon, torch.zeros(1, dtype=torch.long, device=model.device)
     each = k * (model.sizes.variables * model.distribution.size + 2 * model.sizes.known)
     reach = max(model.season, 0 if rows.linear is None else rows.linear.shape[2])
@@ -152,7 +154,7 @@ def _states(model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.nda
 
 
 def _groups(which: np.ndarray, ends: np.ndarray, hidden: int) -> Iterator[tuple[np.ndarray, slice]]:
-    """Rows that are read together, and which of the pairs, sorted by row, are theirs."""
+    """Yield rows that are read together, and the pairs that belong to them."""
     rows, firsts = np.unique(which, return_index=True)
     bounds = [*firsts, len(which)]
     longest = np.maximum.reduceat(ends, firsts) + 1
@@ -171,7 +173,7 @@ def _groups(which: np.ndarray, ends: np.ndarray, hidden: int) -> Iterator[tuple[
 def _iterated(
     model: Forecaster, rows: SeriesRows, which: np.ndarray, ends: np.ndarray, horizon: int, seed: int
 ) -> Iterator[Tensor]:
-    """One step at a time, for many futures at once; each draws its next value from the distribution of the last."""
+    """Forecast one step at a time for many sampled paths; each draws its next value from the last distribution."""
     for row, end in zip(which, ends, strict=True):
         draw = torch.Generator().manual_seed(seed)
         at = torch.tensor([int(end)], device=model.device)
@@ -233,7 +235,7 @@ it."""
 
 
 class EvaluationPart(NamedTuple):
-    """What is measured: for each series, the origins, and how many values stand before the first of them."""
+    """Part of a panel that is evaluated: validation or test."""
 
     panel: Panel
     splits: tuple[Split, ...]
@@ -247,21 +249,20 @@ class EvaluationPart(NamedTuple):
         return (split.train, split.valid) if self.name == "valid" else (split.valid, split.test)
 
     def origins(self, most: int | None = None) -> list[Ids]:
-        """Of each series; some that are spread over them where they are many."""
+        """Return the forecast origins of each series; evenly spaced ones if there are very many."""
         bounds = [self.bounds(number) for number in range(len(self.panel))]
         strides = [1 if most is None else max((end - begin) // most, 1) for begin, end in bounds]
         return [origins(*bound, self.horizon, stride) for bound, stride in zip(bounds, strides, strict=True)]
 
 
 def pairs(rows: SeriesRows, at: Sequence[Ids]) -> tuple[Ids, Ids]:
-    """Every row with every origin of its series: rows (N,) and the steps before those origins (N,)."""
+    """Return every row with every origin of its series: rows (N,) and the steps before those origins (N,)."""
     own = [at[number] for number in rows.series]
     return np.repeat(np.arange(len(rows)), [len(one) for one in own]), np.concatenate(own) - 1
 
 
 def by_series(rows: SeriesRows, at: Sequence[Ids], scaled: np.ndarray) -> Iterator[Floats]:
-    """Forecasts of all pairs (N, k, V, Q) as those of one series after the other (origins, k, targets, Q), in its
-    units."""
+    """Yield the forecasts (N, k, V, Q) of one series after the other, (origins, k, targets, Q), in its units."""
     parts: list[Floats] = []
     begin = 0
     for row, number in enumerate(rows.series):
@@ -276,9 +277,10 @@ def by_series(rows: SeriesRows, at: Sequence[Ids], scaled: np.ndarray) -> Iterat
 def choose_share(
     model: Forecaster, run: Callable[[Ids, Ids], np.ndarray], part: EvaluationPart, rows: SeriesRows
 ) -> None:
-    """How much of the network's part to take: what has the least error of the median on the validation part. Where few
-    horizons fit into it, chance alone makes one of several a little better than the base: that must be beaten by
-    more."""
+    """Set the share of the network in the forecast to the one with the least median error on the validation set.
+
+    With few horizons, chance makes some share a little better than the base forecast: it must be better by a margin.
+    """
     at = part.origins(max(MOST_ORIGINS // len(rows), 8))
     which, ends = pairs(rows, at)
     target, middle = targets_after(rows, which, ends, part.horizon), model.quantiles.index(0.5)
@@ -292,15 +294,14 @@ def choose_share(
 
 
 def targets_after(rows: SeriesRows, which: Ids, ends: Ids, horizon: int) -> np.ndarray:
-    """(N, k, V): what followed, scaled as rows are."""
+    """Return the values that follow, (N, k, V), in the scale of the rows."""
     steps = (rows.offset.numpy()[which] + ends)[:, None] + np.arange(1, horizon + 1)
     found: np.ndarray = rows.targets.numpy()[steps]
     return found
 
 
 def fit_intervals(model: Forecaster, part: EvaluationPart, rows: SeriesRows, scaled: np.ndarray, move: bool) -> None:
-    """Offsets of quantiles, where these are to be moved, and what is usual one step ahead; both are kept with the
-    weights."""
+    """Fit the offsets of the quantiles and the usual one-step error; the model stores both."""
     which, ends = pairs(rows, part.origins())
     target, channel = targets_after(rows, which, ends, part.horizon), rows.channel.numpy()[which]
     kinds = [np.flatnonzero(channel == c) for c in range(model.sizes.channels)]  # as many of each: series have them all
@@ -320,7 +321,7 @@ def fit_intervals(model: Forecaster, part: EvaluationPart, rows: SeriesRows, sca
 
 
 def with_intervals(model: Forecaster, rows: SeriesRows, which: Ids, scaled: np.ndarray) -> np.ndarray:
-    """Quantiles (N, k, V, Q) moved by the offsets of their channels."""
+    """Return quantiles (N, k, V, Q) shifted by the offsets of their channels."""
     V, offsets, channel = model.sizes.variables, model.offsets.cpu().numpy(), rows.channel.numpy()[which]
     found = np.empty_like(scaled)
     for c in np.unique(channel):
@@ -332,7 +333,7 @@ def with_intervals(model: Forecaster, rows: SeriesRows, which: Ids, scaled: np.n
 def first_forecast(
     model: Forecaster, rows: SeriesRows, part: EvaluationPart, run: Callable[[Ids, Ids], np.ndarray]
 ) -> str:
-    """Something to watch: from the first origin, the first steps ahead of the first series, with their bands."""
+    """Return the first steps of the first forecast with prediction intervals, to print during training."""
     which, ends = (each[:1] for each in pairs(rows, part.origins()))
     made, came = (
         with_intervals(model, rows, which, run(which, ends)),
@@ -347,7 +348,7 @@ def first_forecast(
 
 
 def score(part: EvaluationPart, quantiles: Sequence[float], forecasts: Iterable[Floats]) -> dict[str, Any]:
-    """Of forecasts of one series after the other."""
+    """Score the forecasts of one series after the other."""
     tally = Tally(tuple(quantiles), part.horizon)
     for number, (at, made) in enumerate(zip(part.origins(), forecasts, strict=True)):
         _add(tally, part, number, at, made)
@@ -372,7 +373,7 @@ part."""
 
 
 def can_shift(task: ForecastTask, learned: Sequence[int], at: Sequence[Ids]) -> bool:
-    """Whether enough has come before the first origin of each series, and there is a band to be moved."""
+    """Return True if there are enough values before the first origin of each series, and an interval to shift."""
     if len(task.options.quantiles) == 1:
         return False
     least, needed = max(task.season, 2) + task.horizon, FEWEST * task.horizon
@@ -387,9 +388,11 @@ def shifted_intervals(
     scaled: np.ndarray,
     panel: Panel,
 ) -> np.ndarray:
-    """Quantiles (N, k, V, Q) of the rows and origins that are `asked` for, moved by what the forecasts before each of
-    them missed. Those before the first origin are made with rows that `known` values were fitted to: so many of each
-    series. Both are scaled alike."""
+    """Return quantiles (N, k, V, Q) shifted by the errors of the forecasts before each origin.
+
+    Forecasts before the first origin use rows that were fitted to the `known` values of each series. Both have one
+    scale.
+    """
     (before, learned), (rows, at) = known, asked
     earlier = [np.arange(n, one[0]) for n, one in zip(learned, at, strict=True)]
     most = max(MOST_ORIGINS // len(earlier), 1)

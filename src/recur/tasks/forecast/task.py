@@ -1,4 +1,4 @@
-"""Series of numbers from CSV files: what comes next, with bands. Measured from every origin beside plain forecasts."""
+"""Forecasting: series from CSV files, evaluated from every origin and compared with baselines."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
 
     @property
     def steps(self) -> int:
-        """How many the model forecasts at once."""
+        """Number of steps that the model forecasts at once."""
         return self.horizon if self.options.strategy == "direct" else 1
 
     @property
     def back(self) -> int:
-        """Steps in a window, or in an example for a state."""
+        """Number of steps in a window, or in an example of a recurrent state."""
         return self.options.lags or max(self.options.window or 48, self.season)
 
     def settings(self, gaps: bool) -> RowSettings:
@@ -139,12 +139,12 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
 
     @property
     def held(self) -> tuple[int, int]:
-        """Steps to measure on, and to test on."""
+        """Number of validation and test steps."""
         o = self.options
         return o.valid_size or o.holdout or 2 * self.horizon, o.test_size or o.holdout or 2 * self.horizon
 
     def learned(self, panel: Panel) -> list[int]:
-        """How many values of each series it would learn from, were it trained on this panel; none of a short one."""
+        """Return the number of training values of each series of a panel; 0 for a short series."""
         return [self.options.train_size or max(len(one) - sum(self.held), 0) for one in panel.series]
 
     def splits(self, panel: Panel) -> tuple[Split, ...]:
@@ -192,8 +192,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
     def rows(
         self, model: Forecaster, panel: Panel, vocabs: Vocabs, scaled_by: Sequence[int], fitted_on: Sequence[int]
     ) -> SeriesRows:
-        """Of a panel with the columns of what was learned from, around autoregressions of the form that it was learned
-        around."""
+        """Return the rows of a panel with the columns and the autoregression form of training."""
         settings = self.settings_of(vocabs)
         lags, direct, relative, ridge = model.form.tolist()
         form = AutoregressionForm(int(lags), bool(direct), bool(relative), ridge)
@@ -225,8 +224,11 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
         return Forecaster(sizes, self.options.quantiles, self.season, self.options)
 
     def batches(self, data: SeriesData) -> SeriesWindowBatches:
-        """Windows whose targets all lie in the training part; from a state, each with a forecast from every step. A
-        short series is seen from its middle on, in windows that reach back before its first value."""
+        """Return windows whose targets are in the training part.
+
+        With a recurrent state, each has a forecast from every step. A short series is read from its middle, with
+        padding before its first value.
+        """
         o, rows = self.options, data.rows
         ends = [data.splits[number].train for number in rows.series]
         first = [max(min(self.back, end // 2, end - self.steps) - 1, 0) for end in ends]
@@ -255,14 +257,14 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
     # Measuring ------------------------------------------------------------------------------------------------
 
     def forecast(self, model: Forecaster, rows: SeriesRows, which: Ids, ends: Ids) -> np.ndarray:
-        """Quantiles (N, k, V, Q), scaled as rows are."""
+        """Return quantiles (N, k, V, Q), in the scale of the rows."""
         return forecast(model, rows, which, ends, self.horizon, self.options.strategy, self.options.seed)
 
     def part(self, panel: Panel, splits: tuple[Split, ...], name: str) -> evaluation.EvaluationPart:
         return evaluation.EvaluationPart(panel, splits, name, self.horizon, self.season)
 
     def baselines(self, data: SeriesData) -> Iterable[Baseline]:
-        """Naive, seasonal naive and a linear autoregression, on the validation part."""
+        """Return the naive, seasonal naive and linear baselines on the validation set."""
         scores = baseline_scores(self.part(data.panel, data.splits, "valid"))
         self.plain = {name: found["mase"] for name, found in scores.items()}
         for name, found in scores.items():
@@ -285,7 +287,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
                 covered=covered, nominal=nominal))  # fmt: skip
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:
-        """Also chooses how much of the network to take and how wide its bands are: both are kept with its weights."""
+        """Evaluate the model; also fit the share of the network and the prediction intervals, which it stores."""
         part, rows = self.part(data.panel, data.splits, "valid"), data.rows
         run = partial(self.forecast, model, rows)
         if rows.form is not None:

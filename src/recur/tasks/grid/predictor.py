@@ -1,4 +1,4 @@
-"""What a trained network in two dimensions can do: classify images, and be measured beside plainer classifiers."""
+"""Trained image classifier: classification and evaluation against baselines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recur.utils.types import JsonObject
 
 
 class ImageClassifier(Predictor[GridClassifier]):
-    """A trained classifier of images, or several as one."""
+    """Trained image classifier, or an ensemble."""
 
     ensembles = True
     takes_files = True

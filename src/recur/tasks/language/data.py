@@ -1,4 +1,4 @@
-"""From options to ids: the text read, split, its vocabulary fitted on the training part, and encoded."""
+"""Language model data: corpora, splits, ids, and windows of a text on the device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LanguageData:
 
 
 def corpora(options: LanguageOptions) -> tuple[Corpus, Corpus, Corpus]:
-    """The three parts; those given as files leave the rest to training."""
+    """Return the training, validation and test texts; without files of their own, the last two are held out."""
     whole = Corpus.of(*options.texts)
     if options.valid and options.test:
         return whole, Corpus.of(*options.valid), Corpus.of(*options.test)
@@ -52,12 +52,12 @@ def corpora(options: LanguageOptions) -> tuple[Corpus, Corpus, Corpus]:
 
 
 def valid_text(options: LanguageOptions) -> Corpus:
-    """What is measured on while training; the training text is read only if it is held out of it."""
+    """Return the validation text; the training text is read only if the validation text is held out of it."""
     return Corpus.of(*options.valid) if options.valid else corpora(options)[1]
 
 
 def test_text(options: LanguageOptions) -> Corpus:
-    """What is measured once, likewise."""
+    """Return the test text; the training text is read only if the test text is held out of it."""
     return Corpus.of(*options.test) if options.test else corpora(options)[2]
 
 
@@ -81,12 +81,12 @@ def ids_of(corpus: Corpus, vocab: Vocab) -> Ids:
 
 
 def in_reading_order(ids: Ids, options: LanguageOptions) -> Ids:
-    """A text's ids as the network reads them, or what it wrote as a text has it: from the last to the first, or not."""
+    """Return ids in the order in which the network reads them: reversed for a backward model."""
     return ids[::-1] if options.direction == "backward" else ids
 
 
 def first_input(vocab: Vocab) -> int:
-    """What stands at the edge of a text, and is read first: the end of a line."""
+    """Return the id that is read first: the line end."""
     return EOS if vocab.tokenizer.lines else vocab.ids.get("\n", BOS)
 
 
@@ -101,7 +101,7 @@ def place_of(text: Corpus, tokens: int, options: LanguageOptions) -> int:
 
 
 def make_stream(options: LanguageOptions, batch: int, data: LanguageData) -> Stream:
-    """Batches of the training text; a text too short for them gets fewer lanes and a shorter window, unless strict."""
+    """Return the batches of the training text; a short text gets fewer lanes and a shorter window, unless strict."""
     tokens, window = len(data.train), options.window
     if not options.strict:
         batch = max(1, min(batch, (tokens - 1) // 2))
@@ -119,14 +119,14 @@ SHARE = 8
 
 
 class DeviceText:
-    """The ids of a text on a device. Equal to itself only, so that steps that read another one are of another form."""
+    """Ids of a text on a device. It compares equal only to itself, because CUDA graphs read it at its address."""
 
     def __init__(self, ids: Tensor) -> None:
         self.ids = ids
 
 
 class TextWindow(NamedTuple):
-    """A batch of rows of the text."""
+    """Batch of rows of a text."""
 
     text: DeviceText
     at: Tensor
@@ -136,7 +136,7 @@ class TextWindow(NamedTuple):
     """The rows do not continue those of the batch before."""
 
     def cut(self) -> tuple[Tensor, Tensor]:
-        """x and y, (B, T) each."""
+        """Return x and y, (B, T) each."""
         device = self.text.ids.device
         index = self.at.to(device, non_blocking=True)[:, None] + torch.arange(self.steps + 1, device=device)
         rows = self.text.ids[index].long()
@@ -144,7 +144,7 @@ class TextWindow(NamedTuple):
 
 
 class TextWindows:
-    """The batches of a stream, as windows of a text that lies on the device."""
+    """Batches of a stream, as windows of a text on the device."""
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self.stream = stream
@@ -167,7 +167,7 @@ def has_room(stream: Stream, device: torch.device) -> bool:
 
 
 def cut_windows(batch: Batch | TextWindow, device: torch.device) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """A batch's x, y, where its rows begin, and whether they begin anew."""
+    """Return x and y of a batch, the start of its rows, and whether the state is reset."""
     if isinstance(batch, TextWindow):
         return *batch.cut(), batch.at.to(device), batch.fresh
     x, y, at = (torch.from_numpy(part).to(device, non_blocking=True) for part in (batch.x, batch.y, batch.at))

@@ -1,4 +1,4 @@
-"""How well a model predicts a text: every token counted, the state carried over all of it."""
+"""Evaluation of language models: every token counts, and the state is carried through the whole text."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def mean_loss(
     progress: Callable[[int], object] | None = None,
     at: int = 0,
 ) -> float:
-    """Mean negative log-probability of all ids, the state carried through all of them: in lanes, which end where the
-    next begin (lanes.py). `at` is where in a longer text they begin, for models that read the time."""
+    """Return the mean negative log-probability of all ids, with the state carried through all of them.
+
+    `at` is the position of the first id in a longer text, for models that read the time.
+    """
     was_training = model.training
     model.eval()
     device = model.device
@@ -43,7 +45,7 @@ def mean_loss(
 
 @torch.no_grad()
 def log_probabilities(model: LanguageModel, ids: Ids, first: int) -> Floats:
-    """log P of each of the ids given those before it, (N,), the state carried through all of them."""
+    """Return log P of each id given those before it, (N,), with the state carried through all of them."""
     was_training = model.training
     model.eval()
     targets = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(model.device)
@@ -63,8 +65,11 @@ def log_probabilities(model: LanguageModel, ids: Ids, first: int) -> Floats:
 def free_running_gap(
     model: LanguageModel, ids: Ids, lead: int = 32, steps: int = 16, rows: int = 32, at: int = 0
 ) -> float:
-    """How much is lost when the model reads its own likeliest tokens instead of the text's: the mean loss of `steps`
-    tokens behind `lead` tokens of the text, without a teacher minus with one. Not a number for a text too short."""
+    """Return the mean loss free running minus the mean loss with teacher forcing.
+
+    The model reads `lead` tokens of the text, then `steps` of its own likeliest tokens. NaN for a text that is too
+    short.
+    """
     rows = min(rows, len(ids) - lead - steps)
     if rows < 1:
         return math.nan
@@ -112,7 +117,7 @@ def total_loss(
     progress: Callable[[int], object] | None = None,
     at: int = 0,
 ) -> float:
-    """Σ −log P(y_t | x_1 … x_t) over a text x, y (N,) on the model's device; it begins `at` there in a longer one."""
+    """Return Σ −log P(y_t | x_1 … x_t) over a text x, y (N,) that starts at position `at` of a longer one."""
     net = model.recurrent
     if model.clock is not None or not isinstance(net, Recurrent):
         lanes = 1  # where lanes stand in time is part of their state
@@ -155,7 +160,7 @@ def _read(
     progress: Callable[[int], object] | None = None,
     at: int = 0,
 ) -> tuple[State, Tensor]:
-    """The state that rows (B, T) leave, and the sum of each row's losses (B,)."""
+    """Return the state after rows (B, T), and the sum of the losses of each row (B,)."""
     window = max(1, LANE_WINDOW[rows.device.type] // len(rows))
     total = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
     for begin in range(0, rows.shape[1], window):

@@ -35,7 +35,7 @@ DROPPED = ("dropout_embedding", "dropout_input", "dropout_hidden", "dropout_weig
 
 
 def for_text(o: LanguageOptions, tokens: int, types: int) -> LanguageOptions:
-    """The options for a text of so many tokens of so many types; those `untouched` stay."""
+    """Return the options for a text of `tokens` tokens and `types` types; `untouched` options stay."""
     ratio = tokens / o.tuned_on
     found: dict[str, Any] = {}
     if not 1 / SAME_SIZE < ratio < SAME_SIZE:
@@ -53,7 +53,7 @@ def for_text(o: LanguageOptions, tokens: int, types: int) -> LanguageOptions:
 
 
 def describe_rule(before: LanguageOptions, after: LanguageOptions) -> str:
-    """What the rule changed."""
+    """Describe the changes of the rule."""
     changed = [
         f"{name} {getattr(before, name):g} → {getattr(after, name):g}"
         for name in (*DROPPED, "alpha", "beta", "hidden", "epochs", "measure")
@@ -81,7 +81,7 @@ NEAR = 0.1
 
 
 class SizingRule(NamedTuple):
-    """The constants of a kind of text."""
+    """Constants of the rule for a kind of text."""
 
     layers: int
     width: float
@@ -128,8 +128,7 @@ FIELDS = (
 
 
 def applies(o: LanguageOptions) -> bool:
-    """Whether options, as they were asked for, leave it to the rule: the budget is in minutes, and no recipe is
-    followed."""
+    """Return True if the requested options leave the size to the rule: a budget in minutes, and no recipe."""
     budget = o.default_minutes if o.minutes is None else o.minutes
     free = any(not o.is_set(name) for name in FIELDS[: FIELDS.index("bias_init")])
     followed = o.tuned_on or o.from_ or o.vectors is not None or o.recurrence == "output"
@@ -137,14 +136,14 @@ def applies(o: LanguageOptions) -> bool:
 
 
 def worth(tokens: float, read: float) -> float:
-    """As how many tokens, all of them new, a text of `tokens` counts of which `read` are read."""
+    """Return the number of distinct tokens that a text of `tokens` tokens is worth if `read` tokens are read."""
     if read <= tokens:
         return read
     return tokens * (1 + REPEATED * (1 - math.exp((1 - read / tokens) / REPEATED)))
 
 
 class TextStatistics(NamedTuple):
-    """What the rule has to know of one."""
+    """Statistics of a text that the rule reads."""
 
     tokens: int
     """To learn from."""
@@ -158,7 +157,7 @@ class TextStatistics(NamedTuple):
 
 
 def at_width(text: TextStatistics, hidden: int, read: float) -> JsonObject:
-    """Everything, at a width, for a text of which so many tokens are read in the minutes."""
+    """Return all options at a width, for the number of tokens that are read in the budget."""
     kind, tokens = text.kind, text.tokens
     found: JsonObject = {"epochs": kind.passes} if read > kind.passes * tokens else {}
     if text.types > MANY and read < kind.sampled * tokens:
@@ -182,7 +181,7 @@ def at_width(text: TextStatistics, hidden: int, read: float) -> JsonObject:
 
 
 def wanted_width(text: TextStatistics, read: float) -> float:
-    """The width for a text of which so many tokens are read in the minutes."""
+    """Return the width for the number of tokens that are read in the budget."""
     kind = text.kind
     return kind.width * math.pow(worth(text.tokens, min(read, kind.passes * text.tokens)) / 1e6, kind.a)
 
@@ -232,14 +231,14 @@ def rounded(hidden: float) -> int:
 
 
 def fields_of(asked: LanguageOptions, o: LanguageOptions) -> JsonObject:
-    """What the rule decided."""
+    """Return the options that the rule chose."""
     unused = o.unused()
     decided = {name: getattr(o, name) for name in FIELDS if not asked.is_set(name) and name not in unused}
     return {name: value for name, value in decided.items() if value is not None}
 
 
 def describe_size(asked: LanguageOptions, found: NetworkSize) -> str:
-    """What was decided, in a line."""
+    """Describe the choice in one line."""
     o = found.options
     pairs = [(name.replace("_", "-"), value) for name, value in fields_of(asked, o).items()]
     shown = ", ".join(f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in pairs)

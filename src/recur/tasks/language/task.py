@@ -1,4 +1,4 @@
-"""Language models: which token of a text comes next."""
+"""Language modelling: one long text in windows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ALPHABET = 1000
 
 
 class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | TextWindow]):
-    """One long text, cut into windows."""
+    """Task on one long text, split into windows."""
 
     name = "language"
     verb = "sample"
@@ -106,7 +106,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
         return LanguageModel(len(vocabs["vocab"]), self.options)
 
     def start(self, model: LanguageModel, data: LanguageData) -> None:
-        """How often each token comes is known: what is left to learn is when."""
+        """Initialise the output bias with the token frequencies."""
         if self.options.bias_init == "unigram" and not self.options.init_range and model.bias is not None:
             seen = torch.tensor(data.vocab.counts, dtype=torch.float64) + 1
             with torch.no_grad():
@@ -154,7 +154,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
         return 0 if self.options.time_input else len(data.valid)
 
     def thinned(self, data: LanguageData, every: int) -> LanguageData:
-        """The beginning of the validation text: what is left out of a text tears it apart."""
+        """Return the data with the beginning of the validation text, because a text has no examples to leave out."""
         return data if every == 1 else replace(data, valid=data.valid[: len(data.valid) // every])
 
     def sample(self, model: LanguageModel, data: LanguageData) -> str:
@@ -163,7 +163,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
 
 
 def has_many_characters(text: Corpus) -> bool:
-    """Whether the first million characters are of more kinds than an alphabet has."""
+    """Return True if the first million characters have more kinds than an alphabet."""
     seen: set[str] = set()
     done = 0
     for piece in text.pieces():

@@ -1,4 +1,4 @@
-"""What a trained encoder–decoder can do: write what follows from a source, by search or by chance, and be measured."""
+"""Trained encoder–decoder: beam search, sampling, attention and evaluation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from recur.utils.types import JsonObject, Metrics
 
 
 class Transducer(Predictor[Seq2Seq]):
-    """A trained encoder–decoder, or several that write as one."""
+    """Trained encoder–decoder, or an ensemble."""
 
     ensembles = True
     task: Seq2SeqTask

@@ -1,4 +1,4 @@
-"""What a trained tagger can do: tag, be measured beside plain models, tag words as they come in."""
+"""Trained tagger: tagging, evaluation against baselines, and streaming."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEVER = -1e4
 
 
 class TextTagger(Predictor[AnyTagger]):
-    """A trained tagger, or several as one."""
+    """Trained tagger, or an ensemble."""
 
     task: TagTask
     takes_words = True

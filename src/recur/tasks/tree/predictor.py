@@ -1,4 +1,4 @@
-"""What a trained tree classifier can do: classify trees, and sentences that it makes trees of."""
+"""Trained tree classifier: classification of trees, and of sentences that it parses into trees."""
 
 from __future__ import annotations
 
