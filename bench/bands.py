@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recur.baselines.forecasts import choose_autoregression
+from recur.baselines.forecasts import choose_autoregression, fit_in_form
 from recur.data.series import PredictionIntervals, read_panel, rolling_intervals, windows
 from recur.data.text.stream import Floats
-from recur.tasks.forecast.linear import fit_in_form
 
 QUANTILES = (0.1, 0.5, 0.9)
 LONG, SHORT = 600, 150

@@ -24,8 +24,8 @@ from recur.models import LanguageModel
 from recur.nn.functional import fast_dropout, linear_cross_entropy
 from recur.runs import computing_in
 from recur.tasks import make_options, task_class, task_of
-from recur.tasks.contract import Moment
-from recur.tasks.language.on_device import Windows
+from recur.tasks.common.contract import TrainingProgress
+from recur.tasks.language.data import TextWindows
 from recur.training import optimise
 from recur.training.graphs import Graphs
 from recur.training.ranks import ALONE
@@ -97,7 +97,7 @@ class Case:
         self.K, self.B, self.T = K, B, o.window
         torch.manual_seed(0)
         ids = np.random.default_rng(0).zipf(1.3, 200 * B * o.window + 1) % K
-        self.windows = Windows(Stream(ids.astype(np.int32), B, o.window), self.device)
+        self.windows = TextWindows(Stream(ids.astype(np.int32), B, o.window), self.device)
 
     def new(self) -> tuple[LanguageModel, Stepper]:
         model = LanguageModel(self.K, self.options).to(self.device).train()
@@ -109,7 +109,7 @@ class Case:
         graphs = Graphs(stepper, lambda rate: optimise.set_rates(stepper.optimizer, rate))
 
         def step(batch: Any, state: Any) -> Any:
-            taken = graphs.take(batch, state, Moment(0, 0, 0.0), 0.01)
+            taken = graphs.take(batch, state, TrainingProgress(0, 0, 0.0), 0.01)
             assert taken is not None
             return taken[0].state
 
@@ -119,7 +119,7 @@ class Case:
         _, stepper = self.new()
 
         def step(batch: Any, state: Any) -> Any:
-            done = stepper.gradients(batch, state, Moment(0, 0, 0.0))
+            done = stepper.gradients(batch, state, TrainingProgress(0, 0, 0.0))
             stepper.clipped(done.loss)
             optimise.set_rates(stepper.optimizer, 0.01)
             stepper.update()

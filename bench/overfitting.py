@@ -16,11 +16,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from recur.tasks import make_options, task_of
-from recur.tasks.learning_curve import to_lose, training
+from recur.tasks.common.verdict import distance_to_best, training_remarks
 from recur.training import Event, Trainer, train, trainer
 from recur.utils.types import JsonObject
 
@@ -28,10 +27,6 @@ REALLY, NOT = 0.03, 0.005
 """By how much a figure is worse on the large part, where a network overfits, and where it does not."""
 LARGE = 4000
 SEEDS = {"setting": (1,), "held-out": (5, 6, 7)}
-TABLES = {
-    "setting": ("linear, clean", "friedman", "half", "linear", "sine", "xor", "easy"),
-    "held-out": ("cubic", "ring"),
-}
 LINES = {"names": "names/train.tsv", "cr": "sentences/cr_train.tsv", "subj": "sentences/subj_train.tsv"}
 TEXTS = {
     "setting": {"time machine": "timemachine/timemachine.txt", "tang": "tang/quatrains.txt"},
@@ -48,13 +43,6 @@ class Case(NamedTuple):
 
 
 def cases(which: str, seed: int, data: Path, folder: Path) -> Iterator[Case]:
-    for name in TABLES[which]:
-        for rows, measured in ((60, 30), (300, 100), (600, 400)):
-            sizes = enumerate((rows, measured, LARGE))
-            parts = [_file(folder, f"{name} {rows} {seed} {k}.csv", _table(name, n, (seed, k))) for k, n in sizes]
-            for hidden, epochs in ((16, 60), (64, 120), (64, 600)):
-                fields = {"target": "y", "hidden": hidden, "epochs": epochs}
-                yield Case(f"{name}, {rows} rows", "table", fields, _three(parts))
     for name, file in LINES.items() if which == "setting" else ():
         for n, measured, epochs in ((300, 60, 12), (300, 60, 40), (1200, 250, 10)):
             lines = (data / file).read_text().splitlines(keepends=True)
@@ -97,26 +85,6 @@ def _dealt(examples: list[str], sizes: Iterable[int], seed: int, folder: Path, n
     return files
 
 
-def _table(kind: str, rows: int, seed: tuple[int, int]) -> str:
-    """Numbers with noise, or two classes."""
-    draw = np.random.default_rng(seed)
-    if kind in ("half", "xor", "easy", "ring"):
-        x = draw.standard_normal((rows, 5))
-        score = {"half": x @ [1.5, -1, 0.5, 0, 0], "xor": 3 * np.sign(x[:, 0] * x[:, 1]), "easy": x @ [8, 3, 0, 0, 0]}
-        score["ring"] = 2 * np.abs(x[:, 0]) + 2 * np.abs(x[:, 1]) - 3
-        y = np.where(draw.random(rows) < 1 / (1 + np.exp(-score[kind])), "yes", "no")
-    else:
-        x = draw.random((rows, 6))
-        friedman = 3 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 4 * (x[:, 2] - 0.5) ** 2 + 2 * x[:, 3] + x[:, 4]
-        plain = {"friedman": friedman, "sine": np.sin(6 * x[:, 0]) + x[:, 1]}
-        plain["cubic"] = 8 * (x[:, 0] - 0.5) ** 3 + x[:, 1] * x[:, 2]
-        noise = {"linear, clean": 0.01, "linear": 0.3, "friedman": 0.5, "sine": 0.1, "cubic": 0.1}[kind]
-        y = plain.get(kind, x @ [3, -2, 1, 0.5, 0, 0]) + noise * draw.standard_normal(rows)
-    header = ",".join([f"x{k}" for k in range(x.shape[1])] + ["y"])
-    lines = [",".join([*(f"{v:.5g}" for v in row), str(target)]) for row, target in zip(x, y, strict=True)]
-    return "\n".join([header, *lines]) + "\n"
-
-
 def judge(case: Case, seed: int) -> JsonObject:
     """Train, measured on both parts, and what the rule says with and without the number of examples."""
     learned, measured, large = case.parts
@@ -144,8 +112,8 @@ def judge(case: Case, seed: int) -> JsonObject:
             task = train(make_options(case.task, {**fields, "baseline": False}), Path(folder) / "run", watch).task
     finally:
         vars(trainer)["validated"] = ordinary
-    small = [to_lose(task.curve, entry[task.curve]) for entry in entries]
-    losses = [to_lose(task.curve, value) for value in elsewhere]
+    small = [distance_to_best(task.curve, entry[task.curve]) for entry in entries]
+    losses = [distance_to_best(task.curve, value) for value in elsewhere]
     then, end = losses[small.index(min(small))], sum(losses[-2:]) / 2
     unknown = [{**entry, "measured": 0} for entry in entries]
     said = {name: _said(task, each) for name, each in (("rule", entries), ("without n", unknown))}
@@ -153,7 +121,7 @@ def judge(case: Case, seed: int) -> JsonObject:
 
 
 def _said(task: Any, entries: list[JsonObject]) -> bool:
-    return any(remark.kind == "overfits" for remark in training(task, entries))
+    return any(remark.kind == "overfits" for remark in training_remarks(task, entries))
 
 
 def measure(which: str, data: Path) -> Iterator[JsonObject]:

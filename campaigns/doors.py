@@ -64,8 +64,7 @@ from recur.studio.equations.python_cell import python_cell
 from recur.studio.equations.textbook import EXAMPLES
 from recur.studio.summaries import measurements
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
-from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
-from recur.tasks.teacher import Teacher
+from recur.tasks.common.options import TeacherForcing
 from recur.training.optimise import Schedule
 from recur.training.sweeps.folder import parse_record
 from recur.training.sweeps.space import search_of
@@ -151,7 +150,7 @@ def Schedule_(text: str) -> None:  # noqa: N802
 
 
 def Teacher_(text: str) -> None:  # noqa: N802
-    teacher = Teacher.parse(text)
+    teacher = TeacherForcing.parse(text)
     if not all(0 <= teacher.probability(step, 0.5) <= 1 for step in (0, 1, 10**6)):
         raise NotTheSameError(f"{teacher} is no probability")
 
@@ -248,16 +247,6 @@ def _series(data: bytes, _: Path) -> None:
                 raise NotTheSameError("what was read cannot be used")
             if panel.frequency and len(panel.dates(one, 0, length)) != length:
                 raise NotTheSameError("dates do not go on")
-
-
-def _rows(data: bytes, _: Path) -> None:
-    rows = parse_rows(_text_of(data).split("\n"), "table.csv")
-    target = target_of(rows, "")
-    is_class(rows, target)
-    inputs = Inputs.of(find_inputs(rows, target))
-    mean, deviation = moments(rows, inputs.numbers) if inputs.numbers else ((), ())
-    if not np.isfinite(vectors(rows, inputs, mean, deviation)).all():
-        raise NotTheSameError("what was read cannot be scaled")
 
 
 def _gzipped(data: bytes, folder: Path) -> None:
@@ -450,7 +439,6 @@ def doors() -> tuple[Door, ...]:
         Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
         Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
         Door("series", (*TABLE, *PANEL), _series, 2),
-        Door("rows", TABLE, _rows, 2),
         Door(
             "recognise",
             (*TABLE, b"cat\ta\ncat\tb\n", b"(1 (2 a) (3 b))\n", b"a\tO\nb\tO\n\nc\tO\nd\tO\n"),

@@ -33,7 +33,6 @@ DATA = {
     "pairs.tsv": "".join(f"{n} and {n + 1}\t{n + 1} {n}\n" for n in range(40)),
     "tags.conll": "the DET\nnetwork NOUN\nreads VERB\n\na DET\nword NOUN\nstays VERB\n\n" * 10,
     "trees.txt": "(3 (2 a) (4 (2 good) (3 film)))\n(1 (2 a) (0 (1 bad) (2 film)))\n" * 10,
-    "rows.csv": "a,b,kind\n" + "".join(f"{n},{n * n % 7},{'ab'[n % 2]}\n" for n in range(40)),
     "series.csv": "month,value\n"
     + "".join(f"{2000 + n // 12}-{n % 12 + 1:02d},{10 + n % 12 + n**0.5:.2f}\n" for n in range(96)),
     "mine.py": "from recur.cells import GRU\nclass Mine(GRU): name = ''\n",
@@ -47,7 +46,6 @@ TASKS = {
     "grid": ["images.npz"],
     "language": ["book.txt", "--cell", "mine.py:Mine", "--window", "8", "--dropout-output", "0.2"],
     "seq2seq": ["pairs.tsv"],
-    "table": ["rows.csv"],
     "tag": ["tags.conll"],
     "tree": ["trees.txt"],
 }

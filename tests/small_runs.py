@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from recur.runs import Run
-from recur.tasks import config_text, make_options, task_class, task_of, task_of_run, texts_of, with_carried_cell
+from recur.tasks import (
+    config_text,
+    make_options,
+    task_class,
+    task_of,
+    task_of_run,
+    text_fingerprints,
+    with_carried_cell,
+)
 from recur.training import Event, Trainer
 
 
@@ -19,7 +27,7 @@ def begin(path: Path, task: str = "language", **fields: Any) -> Trainer:
     made = task_of(task_class(task).settle(make_options(task, fields)))
     data = made.read()
     options, cell = with_carried_cell(made.options, path)
-    run = Run.create(path, task, config_text(options, path), data.vocabs, cell, texts_of(options, path))
+    run = Run.create(path, task, config_text(options, path), data.vocabs, cell, text_fingerprints(options, path))
     return Trainer(run, task_of(options), data, ignore)
 
 

@@ -172,7 +172,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "language": "the network reads a word and the word is kept\n" * 60,
         "conditional": "".join(f"{'ab'[k % 2]}\tsome text {k}\n" for k in range(40)),
         "tag": "".join(f"the\tDT\nw{k}\tNN\n\n" for k in range(40)),
-        "table": "a,b,y\n" + "".join(f"{k},{k % 7},{k * 2 % 5}.5\n" for k in range(80)),
     }
     fields: dict[str, Any] = {"hidden": 4, "batch": 4, "steps": 1, "threads": 1, "baseline": False}
     found = {}
@@ -184,12 +183,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("given", [5, None, b"x", ["a", 5], [None], {"a": 1}, "a" + "\u0301" * 500, 1.5, [b"x"]])
 def test_what_is_no_text_is_refused_by_every_model(given: Any, trained: dict[str, Any]) -> None:
-    language, labelled, tagger, table = (trained[task] for task in ("language", "conditional", "tag", "table"))
+    language, labelled, tagger = (trained[task] for task in ("language", "conditional", "tag"))
     calls = [language.generate, language.logprob, language.perplexity, lambda text: labelled.logprob(text, "a")]
     calls += [] if isinstance(given, str) else [tagger]  # to which these are unknown words
-    lists = [lambda given: list(tagger.predictions(given)), lambda given: list(table.predictions(given))]
-    lists += [lambda given: list(tagger.stream(given)), table.evaluate]
-    for call in (*calls, labelled.generate, *(lists if given is not None else lists[:3])):
+    lists = [lambda given: list(tagger.predictions(given)), lambda given: list(tagger.stream(given)), tagger.evaluate]
+    for call in (*calls, labelled.generate, *(lists if given is not None else lists[:2])):
         with pytest.raises(RecurError):
             call(given)
 

@@ -15,7 +15,7 @@ from bench import bands, carry, gpu, gpu_floor, gpu_sides, gpu_training, sizing,
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
-from recur.tasks.contract import Baseline
+from recur.tasks.common.contract import Baseline
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 

@@ -187,16 +187,6 @@ def test_a_forecast_of_a_frame(library: str) -> None:
         model(given, anomalies=True)
 
 
-def test_rows_of_a_table(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"a": np.arange(80), "b": np.arange(80) % 7, "y": [f"c{k % 2}" for k in range(80)]})
-    model = recur.fit(frame, task="table", target="y", **SMALL)
-    found = model.predict(frame)
-    assert len(found) == 80
-    assert model.predict({"a": 3, "b": 3})["output"] == found[3]["output"]
-    assert model([{"a": 3, "b": 3}, {"a": 4, "b": 4}]) == model(frame)[3:5]
-    assert model.probabilities({"a": 3, "b": 3}) == pytest.approx(found[3]["probabilities"], abs=1e-6)
-
-
 def test_images_and_trees_and_texts(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((40, 8, 8))
     labels = ["rows", "columns"] * 20

@@ -39,7 +39,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "texts.tsv"
 
 
-def params_of(found: recur.training.sweeps.Sweep) -> list[dict[str, Any]]:  # type: ignore[name-defined]
+def params_of(found: recur.training_remarks.sweeps.Sweep) -> list[dict[str, Any]]:  # type: ignore[name-defined]
     return [trial.params for trial in found.trials]
 
 

@@ -19,7 +19,7 @@ What they return is the predictor of the task:
     adding, copy  Solver
 
 All of them are called, and have `predict`, `predictions`, `evaluate`, `xray`, `run`, `model` (the network) and `task`;
-those with classes `probabilities`. See recur/tasks/predictor.py.
+those with classes `probabilities`. See recur/tasks/common/predictor.py.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ from recur.data.frames import is_in_memory
 from recur.errors import OptionError, shown
 from recur.options import checked
 from recur.tasks import make_options, open_predictor
-from recur.tasks.contract import file_names
-from recur.tasks.recognise import choose_task
+from recur.tasks.common.predictor import file_names
+from recur.tasks.common.recognition import choose_task
 from recur.training import Callback, train
 from recur.training.in_memory import Data
 from recur.utils.trust import name_cell
 
 if TYPE_CHECKING:
     from recur.tasks.classify.predictor import TextClassifier
+    from recur.tasks.common.predictor import Predictor
+    from recur.tasks.common.synthetic import Solver
     from recur.tasks.conditional.predictor import ConditionalWriter
-    from recur.tasks.contract import Predictor
     from recur.tasks.forecast.predictor import SeriesForecaster
     from recur.tasks.grid.predictor import ImageClassifier
     from recur.tasks.language.predictor import Language
     from recur.tasks.seq2seq.predictor import Transducer
-    from recur.tasks.synthetic import Solver
-    from recur.tasks.table.predictor import RowPredictor
     from recur.tasks.tag.predictor import TextTagger
     from recur.tasks.tree.predictor import TreeClassifier
 
@@ -75,8 +74,6 @@ def fit(texts: Texts, *, task: Literal["tree"], **options: Any) -> TreeClassifie
 def fit(texts: Texts, *, task: Literal["forecast"], **options: Any) -> SeriesForecaster: ...
 @overload
 def fit(texts: Texts, *, task: Literal["grid"], **options: Any) -> ImageClassifier: ...
-@overload
-def fit(texts: Texts, *, task: Literal["table"], **options: Any) -> RowPredictor: ...
 @overload
 def fit(*, task: Literal["adding", "copy"], **options: Any) -> Solver[Any]: ...
 @overload
@@ -222,16 +219,6 @@ def load(
     allow_path: Sequence[str | Path] = ...,
     task: Literal["grid"],
 ) -> ImageClassifier: ...
-@overload
-def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["table"],
-) -> RowPredictor: ...
 @overload
 def load(
     run: str | Path,

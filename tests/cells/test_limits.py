@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recur.cells import GRU, LSTM, LSTM1997, Elman, Leaky, PeepholeLSTM
+from recur.cells import GRU, LSTM, Elman
+from recur.cells.leaky import Leaky
+from recur.cells.lstm1997 import LSTM1997
+from recur.cells.peephole import PeepholeLSTM
 from recur.ops import scan
 from tests.support import close, random_weights
 

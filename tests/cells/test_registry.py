@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from recur import cells
-from recur.cells import GRU, Cell, DeepTransition, Elman, Leaky, MinGRU, cell_names, make_cell
+from recur.cells import GRU, Cell, DeepTransition, Elman, cell_names, make_cell
+from recur.cells.leaky import Leaky
+from recur.cells.mingru import MinGRU
 from recur.cells.registry import VARIANTS
 from recur.errors import CellError, OptionError
 from recur.nn import Recurrent

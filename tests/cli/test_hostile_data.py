@@ -41,7 +41,6 @@ COMMANDS = [
     ["train", "labels.tsv", "--task", "classify", "--folds", "2", *QUICK],
     ["train", "labels.tsv", "--task", "conditional", *QUICK],
     ["train", f"{FOLDER}.conll", "--task", "tag", *QUICK],
-    ["train", f"{FOLDER}.csv", "--task", "table", *QUICK],
     ["train", f"{FOLDER}.txt", *QUICK, "--window", "20", "--batch", "4"],
     ["resume", "runs/[/b]", "--steps", "4"],
     ["eval", "runs/[/b]", "labels.tsv"],

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cells import SRU, make_cell
+from recur.cells import make_cell
+from recur.cells.sru import SRU
 from recur.ops.bptt import BPTT
 from recur.ops.cuda.config import override
 from tests.cuda.support import agrees, everything, needs_gpu, on_gpu

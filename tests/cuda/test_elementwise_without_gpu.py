@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cells import SRU, make_cell
+from recur.cells import make_cell
+from recur.cells.sru import SRU
 from recur.compiler import program_text
 from recur.compiler.signature import make_signature
 from recur.ops.bptt import BPTT

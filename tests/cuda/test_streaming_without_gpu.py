@@ -15,13 +15,14 @@ from recur.cells import make_cell
 from recur.cells.cell import Cell
 from recur.compiler.program_text import text_of
 from recur.errors import BackendError, DtypeError, OptionError, ShapeError
-from recur.nn import Init, Recurrent, packed
+from recur.nn import Init, Recurrent
 from recur.ops import scan
 from recur.ops.cuda import config, nvrtc, streaming
 from recur.ops.cuda.codegen import load_assembly
 from recur.ops.cuda.config import LargeBatchTile, SmallBatchTile, StreamStep, StreamTile
 from recur.ops.cuda.driver import A100, H200
 from recur.ops.cuda.streaming import SessionSlots
+from recur.serve.travel import packed
 from tests.cuda import host
 from tests.support import close, random_weights
 

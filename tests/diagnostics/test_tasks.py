@@ -31,7 +31,7 @@ from recur.diagnostics.task_probes import (
 )
 from recur.errors import OptionError, RecurError
 from recur.nn import Recurrent
-from recur.tasks.tree.task import Encoded
+from recur.tasks.tree.task import EncodedTree
 
 LONG = "some words that a network reads one by one"
 FILES = {
@@ -41,9 +41,8 @@ FILES = {
     "tag": "".join("".join(f"{word}\tX{k % 2}\n" for word in LONG.split()) + "\n" for k in range(40)),
     "forecast": "date,y\n" + "".join(f"20{k // 12:02d}-{k % 12 + 1:02d},{k + (k % 12) * 3}\n" for k in range(120)),
     "tree": "".join(f"({k % 2} (0 a) (1 {'xy'[k % 2]}))\n" for k in range(40)),
-    "table": "a,b,y\n" + "".join(f"{k},{k % 7},{k * 2 % 5}.5\n" for k in range(80)),
 }
-WITHOUT_TIME = ("tree", "table")
+WITHOUT_TIME = ("tree",)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     fields: dict[str, Any] = {"hidden": 6, "batch": 4, "steps": 5, "threads": 1, "baseline": False}
     found: dict[str, Any] = {}
     for task, text in FILES.items():
-        file = folder / f"{task}.{'csv' if task in ('forecast', 'table') else 'tsv'}"
+        file = folder / f"{task}.{'csv' if task == 'forecast' else 'tsv'}"
         file.write_text(text)
         found[task] = recur.fit(
             str(file), task=task, out=folder / f"run-{task}", **fields | {"hidden": 30 if task == "tag" else 6}
@@ -190,7 +189,7 @@ def test_attention_is_measured_on_pairs(models: dict[str, Any]) -> None:
 
 
 def test_depths_and_heights_of_a_tree() -> None:
-    tree = Encoded([1, 2, 3], ((), (), (0, 1), (), (2, 3)), [0] * 5)  # ((1 2) 3)
+    tree = EncodedTree([1, 2, 3], ((), (), (0, 1), (), (2, 3)), [0] * 5)  # ((1 2) 3)
     assert leaf_depths(tree) == [2, 2, 1]
     assert heights(tree) == [0, 0, 1, 0, 2]
 

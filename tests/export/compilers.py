@@ -81,17 +81,13 @@ CALLS = {
             model_predict(&work, doubles, steps[k], %s doubles + 1000);
         doubles[3] = -1.0; doubles[4] = (double)NAN; doubles[5] = (double)INFINITY;
         for (int32_t s = 0; s < 1; ++s) model_predict(&work, doubles, 40, %s doubles + 1000);""",
-    "row": """model_predict(&work, doubles, floats, %s); doubles[0] = (double)NAN; doubles[1] = 1e300;
-        model_predict(&work, doubles, floats, %s);""",
 }  # fmt: skip
 
 
 def calls(form: Portable) -> str:
     """A program that calls a header's interface."""
     reads, kind = form.settings.get("reads"), form.kind
-    if "row" in form.graphs:
-        body = CALLS["row"].replace("%s", "floats + 1000" if kind == "classifier" else "doubles + 1000")
-    elif kind in ("language", "writer"):
+    if kind in ("language", "writer"):
         body = CALLS[kind]
     elif kind == "forecaster":
         body = CALLS[kind].replace("%s", "s, " * (len(form.graphs["forecast"].inputs) - 1))

@@ -16,7 +16,7 @@ from typing import Any
 import recur
 from recur.errors import RecurError
 from recur.export import TARGETS, export
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.predictor import Predictor
 from tests.export import runs
 
 ENDINGS = {"c": ".h", "onnx": ".onnx", "html": ".html", "torch": ".pt2", "safetensors": ".safetensors"}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import recur
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.predictor import Predictor
 
 SMALL = {"steps": 2, "hidden": 6, "threads": 1, "seed": 1, "device": "cpu"}
 
@@ -66,12 +66,6 @@ def numbers(folder: Path, task: str = "classify", **options: Any) -> Predictor[A
     return recur.fit(given, labels, task="tag", **SMALL, **options)
 
 
-def table(folder: Path, values: list[str], **options: Any) -> Predictor[Any]:
-    rows = [f"{k % 7},{'red' if k % 3 else 'blue'},{value}" for k, value in enumerate(values)]
-    (folder / "rows.csv").write_text("size,colour,y\n" + "\n".join(rows) + "\n")
-    return recur.fit(folder / "rows.csv", task="table", target="y", **SMALL, **options)
-
-
 EVERY: dict[str, Callable[[Path], Predictor[Any]]] = {
     "language": lambda folder: language(folder, layers=2, cell="lstm"),
     "language of words": lambda folder: language(folder, token="word", cell="slstm", tied=True, embedding=6),
@@ -91,7 +85,5 @@ EVERY: dict[str, Callable[[Path], Predictor[Any]]] = {
     "forecast of logarithms": lambda folder: forecast(folder, lags=12, segment=3, base="none", transform="log"),
     "adding": lambda folder: recur.fit(task="adding", length=5, **SMALL),
     "copy": lambda folder: recur.fit(task="copy", length=5, **SMALL),
-    "table": lambda folder: table(folder, [f"{k * 1.5:.1f}" for k in range(60)]),
-    "table of classes": lambda folder: table(folder, ["up" if k % 2 else "down" for k in range(60)]),
 }
 """Every task, in the forms that a driver knows apart."""

@@ -118,7 +118,7 @@ def test_an_example_is_the_end_of_a_series_with_its_dates() -> None:
 
 def test_an_example_is_the_beginning_of_a_sequence(monkeypatch: pytest.MonkeyPatch, form: Portable) -> None:
     steps = np.arange(2.0 * ROWS + 6).reshape(-1, 2)
-    monkeypatch.setattr("recur.export.html_example.with_own_texts", lambda run, options, parts, changed: options)
+    monkeypatch.setattr("recur.export.html_example.with_run_texts", lambda run, options, parts, changed: options)
     monkeypatch.setattr("recur.export.html_example.read_signals", lambda names: [Signal(steps, None, "x")])
     numbers = dataclasses.replace(form, settings={"reads": "numbers"})
     assert example(numbers).split("\n")[:2] == ["0 1", "2 3"]
@@ -133,7 +133,6 @@ def test_every_kind_has_its_page_or_is_refused(form: Portable) -> None:
 
     assert page("conditional", "writer") == "conditional"
     assert page("seq2seq", "writer") == "pairs"
-    assert page("table", "classifier", ("row",)) == "row"
     assert page("copy", "tagger", reads="tokens") == "copy"
     assert page("tag", "transcriber", reads="numbers") == "numbers"
     assert page("forecast", "forecaster", known=["season, sine"]) == "forecaster"

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from recur.baselines.text_classifiers import ngrams_of
 from recur.cells import make_cell
 from recur.data.series.dates import calendar_features, calendar_names, infer_frequency, parse_date
 from recur.data.text import Characters, Subwords, Vocab, Words, fit_lines
@@ -28,7 +29,6 @@ from recur.export.javascript_kernel import module
 from recur.export.javascript_model import ENGINE, source
 from recur.export.javascript_tokens import vocab_table
 from recur.nn import Recurrent
-from recur.tasks.classify.tfidf import grams
 from tests.export import runs
 from tests.export.node import difference, in_node, needs_node
 from tests.support import TOLERANCE
@@ -163,8 +163,8 @@ def test_texts_are_cut_as_python_cuts_them() -> None:
     assert found["casing"] == [[casing_of(word) for word in text.split()] for text in texts]
     assert found["marks_away"] == [*map(without_leading_marks, texts)]
     assert found["normal"] == [*map(normalised, texts)]
-    assert found["words"] == [grams(text, "word") for text in texts]
-    assert found["letters"] == [grams(text, "char") for text in texts]
+    assert found["words"] == [ngrams_of(text, "word") for text in texts]
+    assert found["letters"] == [ngrams_of(text, "char") for text in texts]
     assert isinstance(vocabs["marks"].tokenizer, Words)
     assert isinstance(vocabs["char"].tokenizer, Characters)
 

@@ -14,7 +14,7 @@ import torch
 from recur.data.text import Vocab
 from recur.errors import OptionError, RecurError
 from recur.export import export
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.predictor import Predictor
 from tests.export import runs
 from tests.support import needs_core
 

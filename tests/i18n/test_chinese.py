@@ -12,7 +12,7 @@ from recur.diagnostics.finding import CAUSES
 from recur.diagnostics.report import LEVELS
 from recur.i18n import in_language, said
 from recur.i18n.chinese import TEMPLATES
-from recur.tasks.metrics import METRICS
+from recur.tasks.common.metrics import METRICS
 
 SOURCE = Path(recur.__file__).parent
 CONDITIONS = (
@@ -66,7 +66,7 @@ def test_values_are_translated_too() -> None:
 
 def test_names_of_plain_models() -> None:
     assert in_language("4-grams by class", "zh") == "按类别的 4 元语法"
-    assert in_language(said("it has hardly begun to learn: {name} is about as good", name="always 3"), "zh") == (
-        "几乎还没开始学：总答“3”差不多一样好"
-    )
+    assert in_language(
+        said("the model has barely started to learn: {name} is about as good", name="always 3"), "zh"
+    ) == ("模型几乎还没开始学习：总答“3”差不多一样好")
     assert in_language("the most frequent class", "zh") == "总答最常见的类别"

@@ -13,7 +13,7 @@ from recur.cli.app import run as command
 from recur.errors import RecurError, RunError
 from recur.runs import Run
 from recur.runs.folder import CONFIG
-from recur.tasks import options_of_run, with_own_texts
+from recur.tasks import options_of_run, with_run_texts
 from recur.training import resume
 
 SMALL = ["--hidden", "8", "--batch", "4", "--steps", "2", "--threads", "1", "--device", "cpu", "--no-baseline", "-q"]
@@ -88,4 +88,4 @@ def test_a_run_cannot_have_any_path_opened(run: Path, tmp_path: Path, name: str)
     opened.release()
     assert (run / CONFIG).read_text() != text
     with pytest.raises(RecurError, match="outside of its folder|is not a regular file"):
-        with_own_texts(Run.open(run), options_of_run(Run.open(run)), ("texts",), changed=True)
+        with_run_texts(Run.open(run), options_of_run(Run.open(run)), ("texts",), changed=True)

@@ -75,7 +75,6 @@ EXAMPLES = {
     "trees.txt": "(3 (2 a) (4 (2 good) (3 film)))\n(1 (2 a) (0 (1 bad) (2 film)))\n" * 10,
     "series.csv": "month,value\n"
     + "".join(f"{2000 + n // 12}-{n % 12 + 1:02d},{10 + n % 12 + n**0.5:.2f}\n" for n in range(120)),
-    "rows.csv": "a,b,kind\n" + "".join(f"{n},{n * n % 7},{'ab'[n % 2]}\n" for n in range(40)),
 }
 TASKS = {
     "adding": ["--length", "5"],
@@ -86,7 +85,6 @@ TASKS = {
     "grid": ["images.npz"],
     "language": ["classify.tsv"],
     "seq2seq": ["pairs.tsv"],
-    "table": ["rows.csv"],
     "tag": ["tags.conll"],
     "tree": ["trees.txt"],
 }

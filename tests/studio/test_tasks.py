@@ -18,8 +18,8 @@ from recur.studio.states import unit_activations, unit_map
 from recur.studio.validation import KINDS, READERS, mistakes, samples
 from recur.studio.views import VIEWS
 from recur.tasks import open_predictor, task_names, task_of_run
-from recur.tasks.metrics import best_of
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.metrics import best_value
+from recur.tasks.common.predictor import Predictor
 from tests.studio.axe import AXE, violations
 from tests.studio.browser import Visit, needs_browser, picture, settle
 from tests.studio.conftest import Served
@@ -46,9 +46,9 @@ def test_a_run_of_every_task_is_listed_with_its_own_metric(all_tasks: Served, ev
             run = Run.open(every_task / task)
             assert entry["metric"] == task_of_run(run).curve
             values = [line[entry["metric"]] for line in run.metrics()]
-            assert entry["best"] == pytest.approx(best_of(entry["metric"], values))
+            assert entry["best"] == pytest.approx(best_value(entry["metric"], values))
             kept = [{"name": one["name"], "value": one["value"]} for one in run.baselines() or []]
-            best = best_of(entry["metric"], [one["value"] for one in kept]) if kept else None
+            best = best_value(entry["metric"], [one["value"] for one in kept]) if kept else None
             assert entry["baseline"] == next((one for one in kept if one["value"] == best), None)
             curves = client.get(f"/api/runs/{task}").json()
             assert curves["curves"][entry["metric"]]["value"] == pytest.approx(values)
@@ -79,9 +79,6 @@ def test_a_form_is_never_empty_and_says_what_the_model_says(every_task: Path, ta
         made = [row["quantiles"]["0.5"] for row in plain.predictions(given.split("\n"))]
         assert [row["quantiles"]["0.5"] for row in found["forecast"]] == made
         assert found["naive"][0] == found["history"][-found["season"]], "a season before"
-    elif task == "table":
-        made = [row["output"] for row in plain.predictions(given.split("\n"))]
-        assert [row["output"] for row in found["rows"]] == made
     with pytest.raises(ValueError, match="the input is empty"):
         predict(model, {"input": " "})
 
@@ -241,7 +238,6 @@ SHOWN = {
     "forecast": "td[data-q]",
     "grid": "#pixels button",
     "seq2seq": "#answer",
-    "table": "#rows td",
     "tag": ".tagged",
     "tree": "#tree circle",
 }

@@ -11,11 +11,10 @@ import pytest
 import recur
 from recur.data.series import parse_panel
 from recur.errors import TextError
-from recur.tasks.classes import names_vocab
-from recur.tasks.forecast.columns import as_learned
-from recur.tasks.forecast.rows import Settings, known_names, make_rows, past_names
+from recur.tasks.common.classification import names_vocab
+from recur.tasks.forecast.data import RowSettings, as_learned, known_names, make_rows, past_names
 
-SETTINGS = Settings(horizon=3, season=1, steps=3, back=5)
+SETTINGS = RowSettings(horizon=3, season=1, steps=3, back=5)
 
 
 def long_lines(kinds: dict[str, str], sizes: str = "5", steps: int = 40, month: bool = False) -> list[str]:
@@ -27,7 +26,7 @@ def long_lines(kinds: dict[str, str], sizes: str = "5", steps: int = 40, month: 
     return lines
 
 
-def learned(lines: list[str], s: Settings = SETTINGS) -> dict[str, Any]:
+def learned(lines: list[str], s: RowSettings = SETTINGS) -> dict[str, Any]:
     panel = parse_panel(lines, "learned.csv")
     names = {"columns": [*panel.targets, *panel.future], "known": known_names(panel, s), "past": past_names(panel, s)}
     return {name: names_vocab(dict.fromkeys(found, 1)) for name, found in names.items()}

@@ -18,8 +18,7 @@ from recur.models import GridClassifier
 from recur.models.structures import patches
 from recur.nn import Grid
 from recur.tasks import make_options, task_class
-from recur.tasks.grid.data import Example, shifted
-from recur.tasks.grid.linear import nearest_mean, pixels_of, softmax_of_pixels
+from recur.tasks.grid.task import ImageExample, nearest_mean, pixels_of, shifted, softmax_of_pixels
 from recur.training import Trainer
 from tests.cli.test_cli import json_of
 from tests.small_runs import begin, reopen, stop_after
@@ -143,7 +142,9 @@ def test_plain_classifiers_are_what_they_say() -> None:
     labels = np.arange(160) % 3
     images = draw.normal(0, 1, (3, 4, 5))[labels] + draw.normal(0, 2.0, (160, 4, 5))
     options = options_of(pixel_deviation=[2.0])
-    examples = [Example(torch.from_numpy(i).float()[..., None], int(k)) for i, k in zip(images, labels, strict=True)]
+    examples = [
+        ImageExample(torch.from_numpy(i).float()[..., None], int(k)) for i, k in zip(images, labels, strict=True)
+    ]
     train, measured = examples[:100], examples[100:]
     x, y = pixels_of(train, options)
     theirs = LogisticRegression(C=1 / (0.01 * 100), max_iter=5000).fit(x.numpy(), y.numpy())

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 import recur
+from recur.baselines.text_classifiers import ClassNGrams, fit_best_ngrams
+from recur.data.batching import Shuffled, in_order
 from recur.data.text import parse_tree
 from recur.errors import OptionError, TextError
 from recur.runs import Run
 from recur.tasks import make_options, open_predictor, task_of
 from recur.tasks.adding.task import AddingTask
-from recur.tasks.classes import class_scores, class_weights, confusion, label_vocab
-from recur.tasks.classify.ngrams import ClassNGrams, best_ngrams
+from recur.tasks.common.classification import class_scores, class_weights, confusion, label_vocab
 from recur.tasks.copy.task import BLANK, GO, CopyTask
-from recur.tasks.examples import Shuffled, in_order
 from recur.tasks.tag.data import spell
 from recur.training import Trainer
 from tests.small_runs import begin, reopen, stop_after
@@ -223,7 +223,7 @@ def test_n_grams_by_class_are_bayes() -> None:
         scores = [model.prior[k] + model.models[k].logprob(" ".join(text).replace("   ", " _ ")) for k in (0, 1)]
         assert model.classify([text]) == [int(scores[1] > scores[0])]
     assert np.exp([model.prior[0], model.prior[1]]) == pytest.approx([0.4, 0.6])
-    assert best_ngrams(train, [("aaa", 0), ("bbb", 1)], Characters()).order == 1
+    assert fit_best_ngrams(train, [("aaa", 0), ("bbb", 1)], Characters()).order == 1
 
 
 def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:

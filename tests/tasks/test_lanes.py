@@ -9,8 +9,8 @@ import torch
 
 from recur.models import LanguageModel
 from recur.tasks import make_options
-from recur.tasks.language import lanes
-from recur.tasks.language.lanes import total_loss
+from recur.tasks.language import evaluation
+from recur.tasks.language.evaluation import total_loss
 
 K = 12
 
@@ -34,7 +34,7 @@ def model_of(**fields: Any) -> LanguageModel:
     ids=lambda fields: "-".join(fields),
 )
 def test_lanes_are_exact(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "LEAD", 40)
+    monkeypatch.setattr(evaluation, "LEAD", 40)
     model = model_of(**fields)
     with torch.no_grad():
         for p in model.parameters():

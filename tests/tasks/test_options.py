@@ -18,7 +18,7 @@ from recur.data.text import SPECIALS, Characters, Vocab
 from recur.errors import CellError, OptionError
 from recur.options import documentation, hints
 from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_class, task_names, task_of
-from recur.tasks.size import weight_bytes
+from recur.tasks.common.contract import weight_bytes
 
 EVERY = list(task_names())
 
@@ -163,7 +163,7 @@ def test_the_weights_of_a_network_are_counted_before_they_are_made(task: str) ->
     """Beside the network itself; what no memory holds is refused with how much it is."""
     tokens = Vocab((*SPECIALS, "a", "b"), (1,) * 6, Characters())
     vocabs: Any = collections.defaultdict(lambda: tokens, dict.fromkeys(("columns", "known", "past"), tokens))
-    own = {"forecast": {"season": 1, "horizon": 1, "target": ["y"]}, "table": {"classes": True}}
+    own = {"forecast": {"season": 1, "horizon": 1, "target": ["y"]}}
     own["grid"] = {"pixel_mean": [0.1], "pixel_deviation": [1.0]}
     made = task_of(make_options(task, {"hidden": 7, **own.get(task, {})}))
     before = torch.get_rng_state()

@@ -12,7 +12,7 @@ from recur.errors import OptionError
 from recur.options import read_toml
 from recur.tasks import make_options
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.language.rule import for_text, words
+from recur.tasks.language.sizing import describe_rule, for_text
 from recur.training import Event, train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "awd-ptb.toml"
@@ -27,7 +27,7 @@ def recipe(**fields: Any) -> LanguageOptions:
 def test_at_its_own_size_a_recipe_is_itself() -> None:
     o = recipe()
     assert for_text(o, 929_589, 10_000) == o
-    assert words(o, o).endswith("as they are")
+    assert describe_rule(o, o).endswith("as they are")
 
 
 def test_more_text_less_dropout_and_a_wider_network() -> None:
@@ -53,8 +53,8 @@ def test_what_is_typed_stays() -> None:
     made = for_text(o, 9_000_000, 10_000)
     assert (made.hidden, made.dropout_input) == (o.hidden, o.dropout_input)
     assert made.dropout_output < o.dropout_output
-    assert "dropout_output 0.6 → 0.265" in words(o, made)
-    assert ", hidden " not in words(o, made)
+    assert "dropout_output 0.6 → 0.265" in describe_rule(o, made)
+    assert ", hidden " not in describe_rule(o, made)
     with pytest.raises(OptionError, match="untouched option"):
         recipe(untouched=("width",))
     with pytest.raises(OptionError, match="is for --tuned-on"):

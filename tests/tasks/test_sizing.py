@@ -15,12 +15,12 @@ import torch
 from recur.tasks import make_options, task_of
 from recur.tasks.language import sizing
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.language.sizing import Sized, Text, applies, size, worth
+from recur.tasks.language.sizing import NetworkSize, TextStatistics, applies, size, worth
 from recur.training import here, resume, train
 from recur.training.speed import PIECES, fastest_threads, predictions_a_second
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-LETTERS, WORDS = Text(2_000_000, 100, False), Text(200_000, 8000, True)
+LETTERS, WORDS = TextStatistics(2_000_000, 100, False), TextStatistics(200_000, 8000, True)
 
 
 def asked(**fields: Any) -> LanguageOptions:
@@ -34,7 +34,7 @@ def slower_with_width(flops: float) -> Callable[[LanguageOptions], float]:
     return lambda o: flops / (6 * (3 * o.hidden * (o.hidden + o.embedding)) * o.layers)
 
 
-def sized(text: Text, speed: Callable[[LanguageOptions], float], **fields: Any) -> Sized:
+def sized(text: TextStatistics, speed: Callable[[LanguageOptions], float], **fields: Any) -> NetworkSize:
     o = asked(**fields)
     return size(o, o.settled("cpu"), text, speed)
 
@@ -47,7 +47,7 @@ def test_what_is_read_again_is_worth_less() -> None:
 
 
 @pytest.mark.parametrize("text", [LETTERS, WORDS])
-def test_more_time_or_a_faster_device_is_a_wider_network(text: Text) -> None:
+def test_more_time_or_a_faster_device_is_a_wider_network(text: TextStatistics) -> None:
     found = [sized(text, slower_with_width(3e10), minutes=minutes).options for minutes in (0.5, 2, 8, 30)]
     widths = [o.hidden for o in found]
     assert widths == sorted(widths)
@@ -67,7 +67,7 @@ def test_the_width_is_where_speed_and_appetite_meet() -> None:
 
 
 def test_a_short_text_is_not_read_without_end() -> None:
-    short = Text(20_000, 60, False)
+    short = TextStatistics(20_000, 60, False)
     found = sized(short, lambda o: 1e6, minutes=30).options
     assert found.epochs == sizing.LETTERS.passes
     assert found.dropout_output > sized(LETTERS, lambda o: 1e4, minutes=2).options.dropout_output
@@ -83,7 +83,7 @@ def test_what_is_given_stays_and_the_rest_follows() -> None:
     assert (given.options.hidden, given.options.dropout_output) == (64, 0.45)
     assert given.options.rate > free.options.rate
     assert given.options.embedding < free.options.embedding
-    said = sizing.words_of(asked(minutes=2, hidden=64), given)
+    said = sizing.describe_size(asked(minutes=2, hidden=64), given)
     assert said.startswith("sized for 2 minutes of this CPU (")
     assert f"rate {given.options.rate:g}" in said
     assert "hidden 64" not in said
@@ -204,6 +204,8 @@ def test_slow_measurements_of_the_speed_end() -> None:
         return 100.0
 
     o = asked(texts="book.txt", token="word", minutes=1).settled("cpu")
-    found = size(asked(texts="book.txt", token="word", minutes=1), o, Text(10**6, 300_000, True), speed, lambda: now)
+    found = size(
+        asked(texts="book.txt", token="word", minutes=1), o, TextStatistics(10**6, 300_000, True), speed, lambda: now
+    )
     assert now == 20.0
     assert found.options.hidden < 256, "the rule's width for this speed, though it was not measured there"

@@ -20,7 +20,7 @@ from recur.errors import OptionError, RecurError, RunError
 from recur.models import Classifier, LanguageModel
 from recur.runs import Run
 from recur.tasks import make_options, task_class, task_of
-from recur.tasks.carry import Beginning
+from recur.tasks.common.pretrained import WarmStart
 from recur.tasks.language.data import first_input
 from recur.training import Event, Trainer, optimise, resume, train
 from recur.training.optimise import Schedule
@@ -60,7 +60,7 @@ def begun(folder: Path, task: str, text: str, *runs: str, **fields: Any) -> tupl
     """A task, its data and a network at its first step, and what was said."""
     given = {"texts": str(folder / text), "from_": [str(folder / run) for run in runs], **SMALL, **fields}
     options = make_options(task, given)
-    began = Beginning.of(options)
+    began = WarmStart.of(options)
     made = task_of(task_class(task).settle(began.followed(options)))
     data = began.read(made)
     torch.manual_seed(0)

@@ -15,10 +15,10 @@ from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.models.options import LanguageModelOptions
 from recur.tasks import make_options
+from recur.tasks.common.metrics import perplexity
 from recur.tasks.language.data import load_data
-from recur.tasks.language.measure import free_running_gap, mean_loss
+from recur.tasks.language.evaluation import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.scores import perplexity
 from recur.training import machine
 from recur.training.averaging import MovingAverage, swap
 from recur.training.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging

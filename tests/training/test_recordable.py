@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from recur.tasks.contract import Moment
+from recur.tasks.common.contract import TrainingProgress
 from recur.training import Trainer
 from recur.training.graphs import form_of
 from tests.small_runs import begin
@@ -70,7 +70,7 @@ def step_without_numbers(trainer: Trainer) -> None:
     assert form_of(batch) is not None
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         parts = [mode.from_tensor(part) if isinstance(part, Tensor) else part for part in batch]
-        step = trainer.task.training_step(trainer.model, type(batch)._make(parts), None, Moment(0, 0, 0.0))
+        step = trainer.task.training_step(trainer.model, type(batch)._make(parts), None, TrainingProgress(0, 0, 0.0))
         step.loss.backward()  # type: ignore[no-untyped-call]
 
 

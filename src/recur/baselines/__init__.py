@@ -1,4 +1,4 @@
-"""Baselines that networks are compared with: `ngram` has n-gram language models."""
+"""Baselines that networks are compared with: n-grams, linear classifiers, a CRF, naive and linear forecasts."""
 
 from __future__ import annotations
 

@@ -158,6 +158,15 @@ def fit_autoregression(train: Floats, k: int, form: AutoregressionOptions) -> Au
     return Autoregression(form, np.stack(weights))
 
 
+def fit_in_form(values: Floats, steps: int, form: AutoregressionOptions) -> Autoregression | None:
+    """Fit an autoregression to values (n, C) with the lags of the form, or as many as the values allow.
+
+    Return None if there are too few values for one lag.
+    """
+    lags = min(form.lags, (len(values) - 2 - (steps - 1 if form.direct else 0)) // 2)
+    return fit_autoregression(values, steps, form._replace(lags=lags)) if lags > 0 else None
+
+
 def fit_autoregressions(
     series: Sequence[Floats], k: int, seasons: Sequence[int], fitted: Sequence[int] | None = None
 ) -> list[Autoregression | None]:

@@ -14,7 +14,7 @@ from rich.styled import Styled
 
 from recur.cli.results import show_beside, show_verdict
 from recur.cli.screen import Screen, facts
-from recur.tasks.metrics import better, metric_of, show, words
+from recur.tasks.common.metrics import format_metric, is_better, metric_label, metric_of
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class Display:
         if kind in ("data", "note"):
             self.screen.note(content["text"])
         elif kind == "baseline":
-            if self.baseline is None or better(content["metric"], content["value"], self.baseline["value"]):
+            if self.baseline is None or is_better(content["metric"], content["value"], self.baseline["value"]):
                 self.baseline = content
-            figure = show(content["metric"], content["value"])
-            self.screen.note(f"to beat: {content['name']}, {words(content['metric'])} {figure}")
+            figure = format_metric(content["metric"], content["value"])
+            self.screen.note(f"to beat: {content['name']}, {metric_label(content['metric'])} {figure}")
         elif kind == "started":
             self.metric, self.unit = content["curve"], content["unit"]
             if self.screen.err.is_terminal and not self.screen.quiet:
@@ -84,9 +84,11 @@ class Display:
         rate = f"{content['predictions_per_second']:,.0f} {content['unit']}/s"
         known = {self.metric, *(name for each in content["baselines"] for name in each["metrics"])}
         others = [name for name in content if name.startswith("valid_") and name not in known]
-        shown = {} if self.metric in content else {"run": content["run"], words(self.metric): "not measured yet"}
+        shown = {} if self.metric in content else {"run": content["run"], metric_label(self.metric): "not measured yet"}
         if others:
-            shown["also"] = ", ".join(f"{metric_of(name).words} {show(name, content[name])}" for name in others)
+            shown["also"] = ", ".join(
+                f"{metric_of(name).words} {format_metric(name, content[name])}" for name in others
+            )
         seconds = f"{content['seconds']:.0f} s and {content['measuring_seconds']:.0f} s of measuring"
         last = f" (the last one {content['last_measuring_seconds']:.1f} s)" if self.metric in content else ""
         shown["steps"] = f"{content['steps']:,} in {seconds}{last}, {rate} while training"
@@ -108,7 +110,7 @@ class Display:
         line = f"step {e['step']:>6}  {e['seconds']:6.1f} s  {e['summary']}"
         if "train_loss" in e:
             line += f"  train loss {e['train_loss']:.3f}  {e['predictions_per_second']:,.0f} {self.unit}/s"
-        if self.baseline is not None and better(self.metric, e[self.metric], self.baseline["value"]):
+        if self.baseline is not None and is_better(self.metric, e[self.metric], self.baseline["value"]):
             line += f"  better than {self.baseline['name']}"
         return line
 
@@ -153,8 +155,8 @@ def draw(curve: list[tuple[float, float]], metric: str, baseline: float | None =
         grid[row(scale(baseline))] = list("·" * WIDTH)
     for (seconds, _), value in zip(curve, values, strict=True):
         grid[row(value)][min(WIDTH - 1, int(seconds / last * (WIDTH - 1)))] = "●"
-    labels = [f"{show(metric, back(high - k * span / (HEIGHT - 1))):>9} " for k in range(HEIGHT)]
+    labels = [f"{format_metric(metric, back(high - k * span / (HEIGHT - 1))):>9} " for k in range(HEIGHT)]
     lines = [label + "".join(cells) for label, cells in zip(labels, grid, strict=True)]
     if drawn and baseline is not None:
-        lines[row(scale(baseline))] += f" {name} {show(metric, baseline)}"
+        lines[row(scale(baseline))] += f" {name} {format_metric(metric, baseline)}"
     return "\n".join(lines)

@@ -17,7 +17,7 @@ from recur.options import NonNegative, checked
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.tasks.contract import Predictor
+    from recur.tasks.common.predictor import Predictor
 
 verb = App(
     help_epilogue="""Examples:
@@ -171,22 +171,22 @@ def _refuse_change(fewer: Sequence[JsonObject], max_change: float) -> None:
 
 
 def _measure(screen: Screen, predictor: Predictor[Any], texts: list[str], options: JsonObject) -> JsonObject:
-    from recur.tasks.verdict import judged
+    from recur.tasks.common.verdict import verdict_json
 
     with screen.busy(f"measuring {predictor.name}"):
         row = predictor.evaluate(texts or None, **options)
-    return row | judged(predictor, row)
+    return row | verdict_json(predictor, row)
 
 
 def _measure_text(
     screen: Screen, predictor: Predictor[Any], texts: list[str], ngrams: bool, options: JsonObject
 ) -> list[JsonObject]:
     """A language model's row, and the n-gram's below it."""
-    from recur.tasks.verdict import judged
+    from recur.tasks.common.verdict import verdict_json
 
     with screen.counting(f"measuring {predictor.name}") as progress:
         row = predictor.evaluate(texts or None, ngrams=ngrams, progress=progress, **options)
-    row |= judged(predictor, row)
+    row |= verdict_json(predictor, row)
     beside = row.pop("beside", ())
     if ngrams and not beside:
         screen.note(f"no n-gram beside it: what {predictor.name} learned from is not here, or was changed since")
@@ -195,7 +195,7 @@ def _measure_text(
 
 def _measure_arpa(path: Path, texts: list[str]) -> JsonObject:
     from recur.baselines.ngram import read_arpa
+    from recur.baselines.text_ngrams import evaluate_ngram
     from recur.data.text import Corpus
-    from recur.tasks.language.baseline import ngram_row
 
-    return ngram_row(str(path), read_arpa(path), Corpus.of(*texts))
+    return evaluate_ngram(str(path), read_arpa(path), Corpus.of(*texts))

@@ -17,7 +17,7 @@ from recur.errors import OptionError, TextError, shown
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.tasks.contract import Predictor
+    from recur.tasks.common.predictor import Predictor
 
 verb = App(
     help_epilogue="""Examples:

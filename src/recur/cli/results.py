@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from recur.cli.screen import Screen, facts, table
-from recur.tasks.metrics import metric_of, show, words
+from recur.tasks.common.metrics import format_metric, metric_label, metric_of
 from recur.utils.types import JsonObject
 
 TABLES = ("beside", "confusion", "classes", "types", "metric", "verdict", "try")
@@ -38,7 +38,7 @@ def _beside(where: str, columns: Sequence[str], entries: Sequence[JsonObject]) -
     shown = table(where, "model", *(metric_of(name).words for name in columns))
     shown.columns[0].no_wrap = True
     for entry in entries:
-        cells = [show(name, entry[name]) if isinstance(entry.get(name), float) else "" for name in columns]
+        cells = [format_metric(name, entry[name]) if isinstance(entry.get(name), float) else "" for name in columns]
         shown.add_row(str(entry["model"]), *cells)
     return shown
 
@@ -63,10 +63,12 @@ def show_folds(screen: Screen, found: JsonObject) -> None:
     if not rows:  # it was stopped before the first one ended
         return
     columns = [name for name in rows[0]["mean"] if any(name in row["mean"] for row in rows[1:])] or [found["metric"]]
-    shown = table("", f"mean of {found['folds']} folds", *(words(name) for name in columns))
+    shown = table("", f"mean of {found['folds']} folds", *(metric_label(name) for name in columns))
     for row in rows:
         cells = [
-            f"{show(name, row['mean'][name])} ± {show(name, row['deviation'][name])}" if name in row["mean"] else ""
+            f"{format_metric(name, row['mean'][name])} ± {format_metric(name, row['deviation'][name])}"
+            if name in row["mean"]
+            else ""
             for name in columns
         ]
         shown.add_row(row["model"], *cells)
@@ -83,7 +85,7 @@ def show_models(screen: Screen, rows: Sequence[JsonObject]) -> None:
             screen.show("")
         in_table = {name for entry in beside for name in entry} if metric in row else set()
         plain = {name: value for name, value in row.items() if name not in TABLES and name not in in_table}
-        screen.show(facts("", {words(name): figure(value, name) for name, value in plain.items()}))
+        screen.show(facts("", {metric_label(name): figure(value, name) for name, value in plain.items()}))
         if types := row.get("types"):
             screen.show("", types_table(types))
         elif counts := row.get("confusion"):
@@ -96,7 +98,7 @@ def show_models(screen: Screen, rows: Sequence[JsonObject]) -> None:
 def types_table(types: Mapping[str, Mapping[str, float]]) -> Table:
     """Figures of each type, a line each."""
     names = list(next(iter(types.values())))
-    shown = table("", "type", *map(words, names))
+    shown = table("", "type", *map(metric_label, names))
     for kind, row in types.items():
         shown.add_row(kind, *(figure(row[name], name) for name in names))
     return shown
@@ -127,5 +129,5 @@ def figure(value: object, name: str = "") -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {figure(item)}" for key, item in value.items())
     if isinstance(value, float):
-        return show(name, value)
+        return format_metric(name, value)
     return f"{value:,}" if type(value) is int else str(value)

@@ -116,7 +116,7 @@ def _resuming() -> App:
 
 def _watch(screen: Screen, run: Any) -> None:
     """The trials on the screen; Ctrl-C saves and says how to go on."""
-    from recur.tasks.metrics import better, show
+    from recur.tasks.common.metrics import format_metric, is_better
 
     best: list[Trial] = []
     spinner: Status | None = None
@@ -132,9 +132,9 @@ def _watch(screen: Screen, run: Any) -> None:
         if spinner is not None:
             spinner.stop()
         metric = metrics[0] if metrics else ""  # of a trial that failed before it began
-        value = "" if trial.value is None else show(metric, trial.value)
+        value = "" if trial.value is None else format_metric(metric, trial.value)
         if trial.state == "complete" and trial.value is not None:
-            if not best or best[0].value is None or better(metric, trial.value, best[0].value):
+            if not best or best[0].value is None or is_better(metric, trial.value, best[0].value):
                 best[:] = [trial]
                 value += "  best so far"
         elif trial.state == "pruned":

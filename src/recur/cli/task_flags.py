@@ -19,9 +19,9 @@ from recur.errors import OptionError
 from recur.models.options import NetworkOptions
 from recur.options import Options, documentation, field_of, group_of, hints, value_of
 from recur.tasks import options_class, read_config, refusal, task_names
-from recur.tasks.defaults import GROUPS, shown_default
-from recur.tasks.options import TaskOptions
-from recur.tasks.recognise import choose_task
+from recur.tasks.common.options import TaskOptions
+from recur.tasks.common.recognition import choose_task
+from recur.tasks.common.registry import GROUPS, shown_default
 from recur.utils.trust import name_cell
 
 HELP = ("--help", "-h")

@@ -17,7 +17,7 @@ from recur.cli.screen import Screen
 from recur.cli.task_flags import call, flag_app, split_arguments
 from recur.errors import OptionError, RecurError
 from recur.tasks import make_options
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.options import TaskOptions
 from recur.utils.launch import hush, launch
 from recur.utils.types import JsonObject
 
@@ -35,7 +35,6 @@ EXAMPLES = """Examples:
   recur train tagged.conll                    CoNLL columns, trees and dated tables need no --task
   recur train airline.csv --horizon 12
   recur train digits.npz                      images and labels; or a folder with a folder of images for each class
-  recur train rows.csv --task table           one column from the others of its row
   recur train --task adding --length 200"""
 
 SAME = 1.0
@@ -97,11 +96,13 @@ def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path |
 
 
 def _fold_line(row: JsonObject) -> str:
-    from recur.tasks.metrics import show, words
+    from recur.tasks.common.metrics import format_metric, metric_label
 
     metric = str(row["metric"])
-    best = [f"{one['model']} {show(metric, one[metric])}" for one in row.get("beside") or () if metric in one][-1:]
-    figures = ", ".join([f"{words(metric)} {show(metric, row[metric])}", *best])
+    best = [f"{one['model']} {format_metric(metric, one[metric])}" for one in row.get("beside") or () if metric in one][
+        -1:
+    ]
+    figures = ", ".join([f"{metric_label(metric)} {format_metric(metric, row[metric])}", *best])
     return f"fold {row['fold']}: {figures}"
 
 

@@ -145,7 +145,7 @@ def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> J
     """Train what is advised first in a process of its own, and say both figures."""
     from recur.diagnostics.finding import arguments, tried_folder
     from recur.diagnostics.training import best_metrics
-    from recur.tasks.metrics import better, show, words
+    from recur.tasks.common.metrics import format_metric, is_better, metric_label
 
     found, predictor = report.diagnosis, report.predictor
     tries = found.tries if found is not None else ()
@@ -170,11 +170,12 @@ def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> J
     before = best_metrics(predictor, predictor.run.metrics()).get(curve)
     after = best_metrics(predictor, _metrics(folder)).get(curve)
     if before is None or after is None:
-        raise RecurError(f"{folder} or {predictor.run.path} has no {words(curve)} to compare")
-    helped = better(curve, after, before)
+        raise RecurError(f"{folder} or {predictor.run.path} has no {metric_label(curve)} to compare")
+    helped = is_better(curve, after, before)
     sentence = said(
         "{metric} {before} before, {after} with {option}: {helped}",
-        metric=words(curve), before=show(curve, before), after=show(curve, after), option=tries[0].option,
+        metric=metric_label(curve), before=format_metric(curve, before), after=format_metric(curve, after),
+        option=tries[0].option,
         helped=said("it helped") if helped else said("it did not help"),
     )  # fmt: skip
     screen.paragraph(in_language(sentence, language))

@@ -10,12 +10,20 @@ from typing import Any, NamedTuple
 from recur.diagnostics.finding import Finding, Level, Try, larger, longer, more_dropout
 from recur.diagnostics.training import best_metrics, clearly_behind, plain_models
 from recur.i18n import Language, in_language, said
-from recur.tasks.classes import classes_of
-from recur.tasks.contract import Baseline, Remark
-from recur.tasks.learning_curve import ENOUGH, FALLING, longer_option, second_half, to_lose
-from recur.tasks.metrics import metric_of, show, words
-from recur.tasks.predictor import Predictor
-from recur.tasks.verdict import NEAR, all_remarks, hardly_begun
+from recur.tasks.common.classification import class_names
+from recur.tasks.common.contract import Baseline, Remark
+from recur.tasks.common.metrics import format_metric, metric_label, metric_of
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.verdict import (
+    ENOUGH,
+    FALLING,
+    NEAR,
+    all_remarks,
+    distance_to_best,
+    longer_option,
+    no_progress_message,
+    second_half,
+)
 from recur.utils.types import JsonObject, Metrics
 
 EXPLAINED = {
@@ -228,7 +236,7 @@ def _hardly_begun(evidence: Known, behind: bool) -> str:
     """Of a network that is hardly better than guessing: nothing of its size can be told from it."""
     predictor, metrics, plain = evidence.predictor, evidence.metrics, evidence.plain
     curve = predictor.task.curve
-    if begun := hardly_begun(curve, metrics.get(curve), plain):
+    if begun := no_progress_message(curve, metrics.get(curve), plain):
         return begun
     blind = [one for one in plain if one.name.startswith("always")]
     own, blind_accuracy = metrics.get("valid_network_accuracy"), _most(blind, "valid_accuracy")
@@ -237,7 +245,7 @@ def _hardly_begun(evidence: Known, behind: bool) -> str:
             "the network has hardly begun to learn: alone it is right in {own:.0%}, the commonest class in {other:.0%}",
             own=own, other=blind_accuracy,
         )  # fmt: skip
-    if behind and metric_of(curve).share and to_lose(curve, metrics.get(curve, 0.0)) >= ALL_WRONG:
+    if behind and metric_of(curve).share and distance_to_best(curve, metrics.get(curve, 0.0)) >= ALL_WRONG:
         return said("it has hardly begun to learn: none of its answers is right")
     loss, guess = _losses(predictor, metrics, evidence.learned)
     if not behind or loss is None or not loss >= NEAR * guess:
@@ -251,7 +259,7 @@ def _losses(predictor: Predictor[Any], metrics: Metrics, learned: float | None) 
     """Of the network and of guessing, where that is known."""
     labels = predictor.run.vocabs.get("labels")
     if labels is not None:  # of the network alone: what is measured on may be a blend with plain models
-        return learned, math.log(max(len(classes_of(labels)), 2))
+        return learned, math.log(max(len(class_names(labels)), 2))
     if predictor.task.on_text:
         return metrics.get("valid_loss"), math.log(len(predictor.run.vocab))
     return None, math.inf
@@ -283,6 +291,8 @@ def _standing(curve: str, metrics: Metrics, remarks: dict[str, Remark]) -> str:
             return remarks[kind].text
     if curve in metrics:
         return said(
-            "{metric} {value}; no plain model was measured", metric=words(curve), value=show(curve, metrics[curve])
+            "{metric} {value}; no plain model was measured",
+            metric=metric_label(curve),
+            value=format_metric(curve, metrics[curve]),
         )
     return said("nothing was measured on a validation part")

@@ -13,7 +13,7 @@ from recur.diagnostics.gradient_flow import MISSING
 from recur.diagnostics.jacobian import complex_eigenvalues
 from recur.diagnostics.task_probes import MAX_SHOWN_CLASSES
 from recur.i18n import Language, in_language
-from recur.tasks.metrics import metric_of
+from recur.tasks.common.metrics import metric_of
 from recur.utils.plotting import new_figure
 from recur.utils.types import JsonObject
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recur.i18n import Language, in_language, said
 from recur.runs import Run
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.options import TaskOptions
 from recur.utils.types import JsonObject
 
 

@@ -20,9 +20,9 @@ from recur.diagnostics.subject import Layer, Subject
 from recur.i18n import said
 from recur.nn import Recurrent
 from recur.tasks.classify.predictor import TextClassifier
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.language.data import valid_text
 from recur.tasks.language.predictor import Language
-from recur.tasks.predictor import Predictor
 from recur.tasks.tag.predictor import TextTagger
 
 CLOSED, OPEN = 0.05, 0.95

@@ -30,7 +30,7 @@ from recur.diagnostics.training import COARSE, best_metrics, fit_finding, measur
 from recur.diagnostics.units import UnitCorrelation, dead_units, states, tokens_read, unit_features, unit_values
 from recur.i18n import Language, in_language, said
 from recur.nn import Recurrent
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:

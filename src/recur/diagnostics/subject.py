@@ -22,16 +22,16 @@ from recur.i18n import said
 from recur.models import LanguageModel
 from recur.nn import Recurrent
 from recur.ops.bptt import BPTT
-from recur.tasks.contract import Moment
+from recur.tasks.common.contract import TrainingProgress
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.signals import SignalBatch, SignalTask, signals_of
 from recur.tasks.language.data import first_input, in_reading_order, place_of, valid_text
 from recur.tasks.language.predictor import Language
-from recur.tasks.predictor import Predictor
-from recur.tasks.signals import SignalBatch, SignalTask, signals_of
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import RecurrentOutput
     from recur.runs import Run
-    from recur.tasks.options import TaskOptions
+    from recur.tasks.common.options import TaskOptions
 
 
 @dataclass
@@ -420,7 +420,7 @@ def _pass(predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any]
         predictor.find_texts(*(part for part in ("texts", "valid") if part in task.options.names()))
     data = task.read(predictor.run.vocabs)
     batch = next(iter(task.batches(data).batches(0)))
-    return lambda: task.training_step(predictor.model, batch, None, Moment(0, 0, 0.0))
+    return lambda: task.training_step(predictor.model, batch, None, TrainingProgress(0, 0, 0.0))
 
 
 def _rows(x: Tensor, lengths: Sequence[int] | None) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, embedding
 
+from recur.data.batching import in_order
 from recur.data.series.intervals import PredictionIntervals
 from recur.data.text import Pair
 from recur.diagnostics.finding import Finding, Level, Measurement
@@ -18,26 +19,23 @@ from recur.diagnostics.gates import sentence
 from recur.diagnostics.subject import Subject
 from recur.i18n import said
 from recur.models.signals import NO_LABEL
-from recur.tasks.classes import classes_of, confusion
-from recur.tasks.classify.model import log_probabilities
+from recur.tasks.classify.data import log_probabilities
 from recur.tasks.classify.predictor import TextClassifier
-from recur.tasks.classify.signal_predictor import SignalClassifierPredictor
-from recur.tasks.classify.signal_task import probabilities as signal_probabilities
-from recur.tasks.classify.signal_task import targets_of
-from recur.tasks.examples import in_order
-from recur.tasks.forecast import measuring
+from recur.tasks.classify.signals import SignalClassifierPredictor, targets_of
+from recur.tasks.classify.signals import probabilities as signal_probabilities
+from recur.tasks.common.classification import class_names, confusion
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.signals import SignalTask
+from recur.tasks.forecast import evaluation
 from recur.tasks.forecast.predictor import SeriesForecaster
 from recur.tasks.grid.predictor import ImageClassifier
 from recur.tasks.grid.task import probabilities as image_probabilities
-from recur.tasks.predictor import Predictor
 from recur.tasks.seq2seq.predictor import Transducer
-from recur.tasks.signals import SignalTask
 from recur.tasks.tag.predictor import TextTagger
-from recur.tasks.tag.signal_predictor import SignalTagPredictor, TranscriberPredictor
-from recur.tasks.tag.signal_task import label_steps
-from recur.tasks.tag.task import table_of, tag
+from recur.tasks.tag.signals import SignalTagPredictor, TranscriberPredictor, label_steps
+from recur.tasks.tag.task import tag, tag_confusion
 from recur.tasks.tree.predictor import TreeClassifier
-from recur.tasks.tree.task import Encoded, TreeBatch
+from recur.tasks.tree.task import EncodedTree, TreeBatch
 
 DEAF = 0.01
 """Of the most heard feature: one that is heard less is not heard."""
@@ -123,7 +121,7 @@ MIN_NODES = 20
 VANISHED = 0.01
 
 
-def leaf_depths(tree: Encoded) -> list[int]:
+def leaf_depths(tree: EncodedTree) -> list[int]:
     """How far each leaf lies below the root; nodes are numbered so that children come before their parents."""
     depth = [0] * len(tree.children)
     for node in range(len(tree.children) - 1, -1, -1):
@@ -132,7 +130,7 @@ def leaf_depths(tree: Encoded) -> list[int]:
     return [d for d, below in zip(depth, tree.children, strict=True) if not below]
 
 
-def heights(tree: Encoded) -> list[int]:
+def heights(tree: EncodedTree) -> list[int]:
     """How far each node stands above its lowest leaf."""
     found: list[int] = []
     for below in tree.children:
@@ -193,9 +191,9 @@ def residuals_and_bands(predictor: SeriesForecaster) -> list[Measurement]:
     task, model = predictor.task, predictor.model
     data = task.read(predictor.run.vocabs)
     part = task.part(data.panel, data.splits, "valid")
-    which, ends = measuring.pairs(data.rows, part.origins())
+    which, ends = evaluation.pairs(data.rows, part.origins())
     scaled = task.forecast(model, data.rows, which, ends)
-    came = measuring.coming(data.rows, which, ends, part.horizon).astype(float)
+    came = evaluation.targets_after(data.rows, which, ends, part.horizon).astype(float)
     quantiles = task.options.quantiles
     middle = quantiles.index(0.5)
     found = [_residuals(came, scaled[..., middle].astype(float), which, task.season)]
@@ -310,7 +308,7 @@ def _tags(predictor: TextTagger, data: Any) -> Judged:
     sentences = data.valid_sentences[: MOST // 4]
     found = tag(predictor.tagger, data.valid[: len(sentences)], predictor.run.vocabs).tags
     wanted = [sentence.tags for sentence in sentences]
-    names, _ = table_of(wanted, found, predictor.tags)
+    names, _ = tag_confusion(wanted, found, predictor.tags)
     number = {name: k for k, name in enumerate(names)}
     sizes = [len(tags) for tags in wanted for _ in tags]
     targets, predictions = ([number[name] for name in chain.from_iterable(rows)] for rows in (wanted, found))
@@ -351,7 +349,7 @@ def _trees(predictor: TreeClassifier, data: Any) -> Judged:
 def _images(predictor: ImageClassifier, data: Any) -> Judged:
     examples = data.valid[:MOST]
     best = _best(image_probabilities(predictor.models, examples, predictor.task.options))
-    return Judged(classes_of(predictor.run.vocabs["labels"]), [e.label for e in examples], *best, [])
+    return Judged(class_names(predictor.run.vocabs["labels"]), [e.label for e in examples], *best, [])
 
 
 def _best(p: torch.Tensor) -> tuple[list[int], list[float]]:

@@ -13,12 +13,12 @@ from torch import nn
 from recur.diagnostics.finding import Finding, Level, Measurement, Try, longer, more_dropout, slower
 from recur.errors import RecurError
 from recur.i18n import Said, said
-from recur.tasks.contract import Baseline, Moment, Remark
-from recur.tasks.learning_curve import ENOUGH, divergence
-from recur.tasks.learning_curve import training as training_remarks
-from recur.tasks.metrics import best_of, better, metric_of, show, words
-from recur.tasks.options import TaskOptions
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.contract import Baseline, Remark, TrainingProgress
+from recur.tasks.common.metrics import best_value, format_metric, is_better, metric_label, metric_of
+from recur.tasks.common.options import TaskOptions
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.verdict import ENOUGH, divergence
+from recur.tasks.common.verdict import training_remarks as training_remarks
 from recur.utils.types import JsonObject, Metrics
 
 LEVEL = 0.03
@@ -39,7 +39,7 @@ def best_metrics(predictor: Predictor[Any], entries: list[JsonObject]) -> Metric
     if getattr(predictor.task.options, "keep", "best") == "last":
         kept = measured[-1]
     else:
-        best = best_of(curve, [float(entry[curve]) for entry in measured])
+        best = best_value(curve, [float(entry[curve]) for entry in measured])
         as_good = [entry for entry in measured if float(entry[curve]) == best]
         kept = min(as_good, key=lambda entry: float(entry.get("valid_loss", 0.0)))
     return {name: float(v) for name, v in kept.items() if name.startswith("valid_") and isinstance(v, int | float)}
@@ -47,9 +47,9 @@ def best_metrics(predictor: Predictor[Any], entries: list[JsonObject]) -> Metric
 
 def clearly_behind(curve: str, value: float, plain: Sequence[Baseline]) -> bool:
     """Whether a plain model is better by more than LEVEL of the figure."""
-    best = best_of(curve, [one.value for one in plain])
+    best = best_value(curve, [one.value for one in plain])
     allowed = best * (1 - LEVEL) if metric_of(curve).higher else best * (1 + LEVEL)
-    return better(curve, allowed, value)
+    return is_better(curve, allowed, value)
 
 
 MAX_FIT_EXAMPLES = 4000
@@ -142,7 +142,7 @@ def _loss(predictor: Predictor[Any], batches: list[Any]) -> float:
 def _losses(predictor: Predictor[Any], batches: list[Any]) -> Iterator[tuple[float, int]]:
     state = None
     for batch in batches:
-        found = predictor.task.training_step(predictor.model, batch, state, Moment(0, 0, 1.0))
+        found = predictor.task.training_step(predictor.model, batch, state, TrainingProgress(0, 0, 1.0))
         state = found.state
         yield float(found.loss), found.predictions
 
@@ -241,8 +241,8 @@ def _finding(level: Level, remark: Remark, detail: str, tries: tuple[Try, ...]) 
 def _detail(curve: str, measured: list[JsonObject], numbers: JsonObject) -> Said:
     if not measured:
         return said("nothing was measured")
-    figures = [show(curve, float(entry[curve])) for entry in (measured[0], measured[-1])]
-    went = said("{metric} {first} → {last}", metric=words(curve), first=figures[0], last=figures[1])
+    figures = [format_metric(curve, float(entry[curve])) for entry in (measured[0], measured[-1])]
+    went = said("{metric} {first} → {last}", metric=metric_label(curve), first=figures[0], last=figures[1])
     if not any(isinstance(v, int | float) for v in numbers["grad_norm"]):
         return went
     return said(

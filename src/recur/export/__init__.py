@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recur.errors import OptionError, unknown
 
 if TYPE_CHECKING:
-    from recur.tasks.predictor import Predictor
+    from recur.tasks.common.predictor import Predictor
 
 TARGETS = {
     "c": "recur.export.c",

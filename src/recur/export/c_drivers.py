@@ -22,9 +22,7 @@ from recur.export.c_interface import (
     CLASSIFY_TEXT,
     FORECAST,
     LABEL,
-    LIKELIEST,
     POSITIVE,
-    ROW,
     STACK,
     TAG_NUMBERS,
     TAG_TOKENS,
@@ -160,9 +158,6 @@ class Driver:
     def classifier(self) -> None:
         p = self.portable
         self.labels(p.labels)
-        if "row" in p.graphs:
-            self._row("float *probabilities", "probabilities")
-            return
         if "step" in p.graphs:
             self.carries(p.graphs["step"])
         call = self.core.printers["sequence"].call
@@ -250,26 +245,10 @@ class Driver:
         self.use = f"{self.prefix}_predict(&work, values, steps{more}, quantiles)"
 
     def numbers(self) -> None:
-        if "row" in self.portable.graphs:
-            self._row("double *value", "value")
-            return
         self.defines["FEATURES"] = int(self.portable.settings["features"])
         call = self.core.printers["sequence"].call(["x"], ["&value"], ["steps"])
         self.parts.append(ADD % call)
         self.use = f"{self.prefix}_predict(&work, x, steps)"
-
-    def _row(self, output: str, name: str) -> None:
-        s = self.portable.settings
-        self.defines |= {"NUMBERS": len(s["numbers"]), "WORDS": len(s["words"])}
-        self.parts.append(
-            ROW
-            % (
-                output,
-                self.core.printers["row"].call(["numbers", "words"], [name], []),
-                LIKELIEST % () if name == "probabilities" else "    return 0;",
-            )
-        )
-        self.use = f"{self.prefix}_predict(&work, numbers, words, {name})"
 
     def write(self) -> None:
         kinds = {

@@ -1,4 +1,4 @@
-"""The n-grams of a text in C, for a classifier that is mixed with plain models of them (recur.tasks.classify.tfidf)."""
+"""C code for the n-grams of a text: features of the baselines in recur.baselines.text_classifiers."""
 
 from __future__ import annotations
 

@@ -156,11 +156,3 @@ ADD = """\
     return value;
 }
 """
-
-ROW = """\
-/* A row of a table: its NUMBERS, NAN where one is missing, and its WORDS as ones and zeros. */
-@@_API int32_t @_predict(@_work *work, const double *numbers, const float *words, %s) {
-    %s
-%s
-}
-"""

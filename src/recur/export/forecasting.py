@@ -26,10 +26,10 @@ from recur.models import Forecaster
 from recur.models.distributions import NegativeBinomial
 from recur.models.forecaster import SeriesBatch
 from recur.nn import Recurrent
-from recur.tasks.classes import classes_of
-from recur.tasks.forecast import measuring, rolling
+from recur.tasks.common.classification import class_names
+from recur.tasks.forecast import evaluation
+from recur.tasks.forecast.data import RowSettings
 from recur.tasks.forecast.predictor import SeriesForecaster
-from recur.tasks.forecast.rows import Settings
 from recur.tasks.forecast.task import ForecastTask, read_series
 
 DOUBLE = torch.float64
@@ -49,7 +49,7 @@ class Own(NamedTuple):
 class Ahead(nn.Module):
     """What is known of the steps of rows, those to come included, as `rows.py` has it."""
 
-    def __init__(self, settings: Settings, covariates: int, calendar: int, static: int) -> None:
+    def __init__(self, settings: RowSettings, covariates: int, calendar: int, static: int) -> None:
         super().__init__()
         self.settings, self.covariates, self.calendar, self.static = settings, covariates, calendar, static
 
@@ -184,8 +184,8 @@ def forecaster(predictor: SeriesForecaster) -> Portable:
     o = task.options
     known = {
         "horizon": k, "season": task.season, "quantiles": list(model.quantiles), "series": series,
-        "targets": list(classes_of(vocabs["columns"]))[: model.targets], "known": list(classes_of(vocabs["known"])),
-        "past": list(classes_of(vocabs["past"])), "least": task.season + 1, "lags": model.lags,
+        "targets": list(class_names(vocabs["columns"]))[: model.targets], "known": list(class_names(vocabs["known"])),
+        "past": list(class_names(vocabs["past"])), "least": task.season + 1, "lags": model.lags,
         "positive": o.transform == "log",
     }  # fmt: skip
     network = model.recurrent if isinstance(model.recurrent, Recurrent) else None
@@ -195,9 +195,9 @@ def forecaster(predictor: SeriesForecaster) -> Portable:
     )  # fmt: skip
 
 
-def _ahead(predictor: SeriesForecaster, settings: Settings) -> tuple[Ahead, int]:
+def _ahead(predictor: SeriesForecaster, settings: RowSettings) -> tuple[Ahead, int]:
     """What is known ahead, and how many columns are known until now."""
-    names = {name: list(classes_of(predictor.run.vocabs[name])) for name in ("known", "past")}
+    names = {name: list(class_names(predictor.run.vocabs[name])) for name in ("known", "past")}
     count = {
         kind: sum(name.startswith(kind) for name in names["known"]) for kind in ("covariate ", "calendar,", "static ")
     }
@@ -212,7 +212,7 @@ def _own(predictor: SeriesForecaster, model: Forecaster) -> tuple[Own, list[str]
     linear = task.options.base == "linear"
     V, channels = model.sizes.variables, model.sizes.channels
     offsets = model.offsets.view(-1, channels, V, len(model.quantiles)).transpose(0, 1)[:, : task.horizon].contiguous()
-    names = list(classes_of(predictor.run.vocabs["columns"]))[: model.targets]
+    names = list(class_names(predictor.run.vocabs["columns"]))[: model.targets]
     plain = Own(torch.arange(channels), None, offsets), names if channels > 1 else [], ()
     if not (rolls or linear):
         return plain
@@ -228,11 +228,11 @@ def _own(predictor: SeriesForecaster, model: Forecaster) -> tuple[Own, list[str]
     own = Own(rows.channel, rows.linear, offsets[rows.channel])
     said = ["the linear autoregression of each series is fitted to the values that are here now"] if linear else []
     learned, origins = task.learned(panel), [np.array([n]) for n in whole]
-    if rolls and rolling.can(task, learned, origins):
-        which, ends = measuring.pairs(rows, origins)
+    if rolls and evaluation.can_shift(task, learned, origins):
+        which, ends = evaluation.pairs(rows, origins)
         scaled = task.forecast(model, rows, which, ends)
         before = task.rows(model, panel, predictor.run.vocabs, whole, learned)
-        moved = rolling.moved(task, model, (before, learned), (rows, origins), scaled, panel)
+        moved = evaluation.shifted_intervals(task, model, (before, learned), (rows, origins), scaled, panel)
         own = own._replace(offsets=torch.from_numpy(moved - scaled).float())
         said.append("bands are moved by what forecasts of these series have missed until now")
     ids = [one.id for one in panel.series]

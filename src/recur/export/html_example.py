@@ -9,8 +9,8 @@ from recur.data.signals import read_signals
 from recur.errors import RecurError
 from recur.export.graphs import Portable
 from recur.runs import Run
+from recur.tasks.common.runs import options_of_run, with_run_texts
 from recur.tasks.forecast.task import read_series
-from recur.tasks.runs import options_of_run, with_own_texts
 
 ROWS = 400
 """Of a series, the last so many; of a sequence, the first."""
@@ -29,7 +29,7 @@ def example(portable: Portable) -> str:
 
 
 def _series(run: Run, season: int) -> str:
-    panel, _ = read_series(with_own_texts(run, options_of_run(run), ("texts", "test"), changed=True))  # type: ignore[arg-type]
+    panel, _ = read_series(with_run_texts(run, options_of_run(run), ("texts", "test"), changed=True))  # type: ignore[arg-type]
     return table_of(panel, panel.series[0], season)
 
 
@@ -56,6 +56,6 @@ def _quoted(name: str) -> str:
 
 
 def _sequence(run: Run) -> str:
-    options = with_own_texts(run, options_of_run(run), ("texts",), changed=True)
+    options = with_run_texts(run, options_of_run(run), ("texts",), changed=True)
     values = read_signals(getattr(options, "texts", ()))[0].values[:ROWS]
     return "\n".join(" ".join(f"{number:.6g}" for number in step) for step in values.tolist())

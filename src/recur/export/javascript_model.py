@@ -73,8 +73,6 @@ def page_of(portable: Portable) -> str:
         return "language"
     if kind == "writer":
         return "conditional" if portable.task == "conditional" else "pairs"
-    if "row" in portable.graphs:
-        return "row"
     if portable.task == "copy":
         return "copy"
     if kind == "forecaster":

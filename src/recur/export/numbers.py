@@ -1,22 +1,17 @@
-"""Small models of numbers as graphs: sums of marked numbers, recalled messages, rows of a table."""
+"""Graphs of the models of the adding and copying problems."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from recur.export.graphs import Portable, Value, capture, ready
 from recur.export.reading import tagger_of
-from recur.models.row import RowModel
 from recur.models.signals import Regressor
 from recur.models.tagger import OutputTagger, Tagger
-from recur.tasks.classes import classes_of
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.copy.predictor import Copier
 from recur.tasks.copy.task import BLANK, GO, MESSAGE, SYMBOLS
-from recur.tasks.predictor import Predictor
-from recur.tasks.table.predictor import RowPredictor
 
 
 class Whole(nn.Module):
@@ -51,37 +46,3 @@ def copier(predictor: Copier) -> Portable:
         "length": predictor.task.length,
     }
     return tagger_of("copy", predictor, model, tokens, token, labels, settings)
-
-
-class Row(nn.Module):
-    """Numbers as they stand in a table (B, D), not a number where none does, and words as ones and zeros (B, W)."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, model: RowModel, options: Any) -> None:
-        super().__init__()
-        self.model, self.classes = model, bool(options.classes)
-        self.register_buffer("mean", torch.tensor(options.column_mean, dtype=torch.float64))
-        self.register_buffer("deviation", torch.tensor(options.column_deviation, dtype=torch.float64))
-
-    def forward(self, numbers: Tensor, words: Tensor) -> tuple[Tensor]:
-        D = numbers.shape[1]
-        x = (numbers - self.mean[:D]) / self.deviation[:D]
-        found: Tensor = self.model(torch.cat([torch.where(x == x, x, 0.0).float(), words], dim=1))
-        if self.classes:
-            return (found.log_softmax(-1),)
-        return (found[:, 0].to(torch.float64) * self.deviation[-1] + self.mean[-1],)
-
-
-def row(predictor: RowPredictor) -> Portable:
-    model, o, vocabs = ready(predictor.model), predictor.task.options, predictor.run.vocabs
-    assert isinstance(model, RowModel)
-    numbers, words = (classes_of(vocabs[name]) for name in ("numbers", "words"))
-    labels = classes_of(vocabs["labels"]) if o.classes else ()
-    output = Value("log_p", ("B", len(labels))) if labels else Value("value", ("B",), torch.float64)
-    inputs = [Value("numbers", ("B", len(numbers)), torch.float64), Value("words", ("B", len(words)))]
-    graph = capture("row", Row(model, o), inputs, [output])
-    settings = {"numbers": list(numbers), "words": list(words), "target": o.target}
-    kind = "classifier" if labels else "numbers"
-    return Portable("table", kind, predictor.name, {"row": graph}, vocabs=vocabs, labels=labels, settings=settings)

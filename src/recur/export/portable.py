@@ -9,7 +9,7 @@ from typing import Any
 from recur.errors import OptionError, listed
 from recur.export import forecasting, numbers, reading, writing
 from recur.export.graphs import Portable
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.predictor import Predictor
 
 FORMS: dict[str, Callable[..., Portable]] = {
     "language": writing.language,
@@ -20,7 +20,6 @@ FORMS: dict[str, Callable[..., Portable]] = {
     "forecast": forecasting.forecaster,
     "adding": numbers.adder,
     "copy": numbers.copier,
-    "table": numbers.row,
 }
 
 NONE = {

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from recur.baselines.text_classifiers import LinearTextClassifier
 from recur.data.text.tokenizers import CASINGS
 from recur.export.graphs import Graph, Portable, States, Value, capture, flat, ready
 from recur.models.classifier import Classifier, SequenceEncoder
@@ -27,10 +28,9 @@ from recur.models.inputs import append_time
 from recur.models.signals import Transcriber
 from recur.models.tagger import OutputTagger, WordFormBatch, WordTagger
 from recur.nn import CRF
-from recur.tasks.classes import classes_of
-from recur.tasks.classify.model import TextModel
-from recur.tasks.classify.tfidf import LinearText
-from recur.tasks.predictor import Predictor
+from recur.tasks.classify.data import TextModel
+from recur.tasks.common.classification import class_names
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.tag.predictor import TextTagger
 
 WHOLE = torch.int64
@@ -98,7 +98,7 @@ def _read_step(
 
 
 class Grams(nn.Module):
-    """The plain models of `LinearText` on n-grams as numbers (B, N) with their counts (B, N)."""
+    """The plain models of `LinearTextClassifier` on n-grams as numbers (B, N) with their counts (B, N)."""
 
     idf: Tensor
     weight: Tensor
@@ -106,7 +106,7 @@ class Grams(nn.Module):
     bayes: Tensor
     prior: Tensor
 
-    def __init__(self, linear: LinearText) -> None:
+    def __init__(self, linear: LinearTextClassifier) -> None:
         super().__init__()
         for name in ("idf", "weight", "bias", "bayes", "prior"):
             self.register_buffer(name, getattr(linear, name).detach().clone())
@@ -156,7 +156,7 @@ def classifier(predictor: Predictor[Any], plain: bool = True) -> Portable:
     """Of texts or of numbers. Without `plain`, a network that is mixed with plain models stands alone."""
     model, vocabs = ready(predictor.model), predictor.run.vocabs
     assert isinstance(model, Classifier)
-    labels = classes_of(vocabs["labels"])
+    labels = class_names(vocabs["labels"])
     mixed = isinstance(model, TextModel) and model.blend is not None
     whole, one, settings = _given(predictor)
     inputs = [whole]
@@ -190,7 +190,7 @@ def _given(predictor: Predictor[Any]) -> tuple[Value, Value, dict[str, Any]]:
     if "vocab" in vocabs:
         K = len(vocabs["vocab"])
         return Value("tokens", ("B", "T"), WHOLE, K), Value("token", ("B",), WHOLE, K), {"reads": "tokens"}
-    stack, D = int(predictor.task.options.stack), len(classes_of(vocabs["features"]))
+    stack, D = int(predictor.task.options.stack), len(class_names(vocabs["features"]))
     settings = {"reads": "numbers", "features": D, "stack": stack}
     return Value("x", ("B", "T", stack * D)), Value("x", ("B", stack * D)), settings
 
@@ -254,7 +254,7 @@ def tagger(predictor: Predictor[Any]) -> Portable:
     assert isinstance(model, SequenceEncoder | OutputTagger)
     whole, one, settings = _given(predictor)
     settings["words"] = isinstance(predictor, TextTagger)
-    return tagger_of("tag", predictor, model, whole, one, classes_of(predictor.run.vocabs["labels"]), settings)
+    return tagger_of("tag", predictor, model, whole, one, class_names(predictor.run.vocabs["labels"]), settings)
 
 
 def tagger_of(

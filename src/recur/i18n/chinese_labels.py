@@ -79,7 +79,6 @@ METRICS = {
     "mean squared error": "均方误差",
     "mean absolute error": "平均绝对误差",
     "root mean squared error": "均方根误差",
-    "variance unexplained": "未解释的方差",
     "R²": "R²",
     "pinball loss": "分位数损失",
     "pinball loss, scaled": "分位数损失（缩放后）",

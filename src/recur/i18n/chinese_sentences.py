@@ -4,38 +4,38 @@ from __future__ import annotations
 
 SENTENCES = {
     # how it stands, and how training went
-    "level with {name} in {metric}: {own} against {other}": "{metric}与 {name} 相当：{own} 对 {other}",
-    "behind {name} in {metric}: {own} against {other}": "{metric}不如 {name}：{own} 对 {other}",
-    "ahead of {name}, in {metric}: {own} against {other}": "{metric}优于 {name}：{own} 对 {other}",
-    "ahead of {name}, the best of {count} plain models, in {metric}: {own} against {other}": (
-        "{metric}优于 {count} 个简单模型中最好的 {name}：{own} 对 {other}"
+    "level with {name} in {metric}: {own} vs. {other}": "{metric}与 {name} 相当：{own} 对 {other}",
+    "behind {name} in {metric}: {own} vs. {other}": "{metric}不如 {name}：{own} 对 {other}",
+    "ahead of {name} in {metric}: {own} vs. {other}": "{metric}优于 {name}：{own} 对 {other}",
+    "ahead of {name}, the best of {count} baselines, in {metric}: {own} vs. {other}": (
+        "{metric}优于 {count} 个基线中最好的 {name}：{own} 对 {other}"
     ),
     "{metric} {value}; no plain model was measured": "{metric} {value}；没有测量可对照的简单模型",
     "nothing was measured on a validation part": "没有在验证集上测量过",
     "nothing was measured": "没有测量",
-    "it overfits: it was best after {step:,} of {steps:,} steps, {best} then, {last} at the end": (
-        "过拟合：第 {step:,} 步时最好（共 {steps:,} 步），当时为 {best}，结束时为 {last}"
+    "overfitting: best after {step:,} of {steps:,} steps ({best}), {last} at the end": (
+        "过拟合：第 {step:,} 步时最好（共 {steps:,} 步），为 {best}，结束时为 {last}"
     ),
-    "{metric} was still getting better when it ended": "训练结束时{metric}仍在改善",
-    "the network alone was still getting better when it ended: {half:.0%} right in the first half of the run, {last:.0%} at "
-    "the end": "训练结束时网络本身仍在改善：前一半最多答对 {half:.0%}，结束时 {last:.0%}",
-    "it diverged at step {step:,}: {what}": "训练在第 {step:,} 步发散：{what}",
-    "it diverges: its loss was {best:.3f} and rose to {last:.3f}, and to {learned:.3f} on what it learns from": (
-        "训练发散：损失从 {best:.3f} 升到 {last:.3f}，在训练数据上也升到 {learned:.3f}"
+    "{metric} was still improving when training ended": "训练结束时{metric}仍在改善",
+    "the network alone was still improving when training ended: accuracy {half:.0%} in the first half of the run, {last:.0%} "
+    "at the end": "训练结束时网络本身仍在改善：前一半准确率最高 {half:.0%}，结束时 {last:.0%}",
+    "training diverged at step {step:,}: {what}": "训练在第 {step:,} 步发散：{what}",
+    "training diverges: validation loss rose from {best:.3f} to {last:.3f}, training loss is {train:.3f}": (
+        "训练发散：验证损失从 {best:.3f} 升到 {last:.3f}，训练损失为 {train:.3f}"
     ),
     "it diverged: its loss of {best:.2f} nats is worse than guessing among all tokens, {guess:.2f}": (
         "训练发散：损失为 {best:.2f} 奈特，比在全部词元中瞎猜（{guess:.2f}）还差"
     ),
-    "it learns its examples by heart: its loss is {learned:.3f} there and {other:.3f} on what it has not seen": (
-        "它在死记样本：训练数据上损失为 {learned:.3f}，未见过的数据上为 {other:.3f}"
+    "overfitting: training loss {train:.3f}, validation loss {valid:.3f}": (
+        "过拟合：训练损失 {train:.3f}，验证损失 {valid:.3f}"
     ),
-    "too little was measured to say whether it was trained long enough": "测量太少，说不出训练得够不够久",
-    "it has learned what it can at this size": "以它的大小，能学的已经学到了",
+    "too few evaluations to tell whether training was long enough": "评估次数太少，无法判断训练是否足够久",
+    "the model has reached the limit of its size": "模型已达到其规模的上限",
     "it has learned what it can at this size: the second half of the run took {gain:.0%} off, and {fit}": (
         "以它的大小，能学的已经学到了：训练的后一半只降低了 {gain:.0%}，而且{fit}"
     ),
     "{remark}: the second half of the run took {gain:.0%} off": "{remark}：训练的后一半又降低了 {gain:.0%}",
-    "it has hardly begun to learn: {name} is about as good": "几乎还没开始学：{name}差不多一样好",
+    "the model has barely started to learn: {name} is about as good": "模型几乎还没开始学习：{name}差不多一样好",
     "it has hardly begun to learn: none of its answers is right": "几乎还没开始学：没有一个回答是对的",
     "the network has hardly begun to learn: alone it is right in {own:.0%}, the commonest class in {other:.0%}": (
         "网络几乎还没开始学：单独使用时它的正确率为 {own:.0%}，总答最常见的类别也有 {other:.0%}"
@@ -59,14 +59,16 @@ SENTENCES = {
         "没有发现毛病，但没有测量可对照的简单模型（--baseline）"
     ),
     # remarks of tasks
-    "{share} of what it wrote was cut before it had ended": "它写出的有 {share} 没写完就被截短了",
-    "worse than {name}, which it can add to": "不如{name}，而它本可以在其上叠加",
-    "the network adds nothing to {name} of each series: forecasts are its": "网络没有给各序列的{name}增加任何东西：预测就是后者",
-    "bands cover {covered:.0%} of values where they say {nominal:.0%}: the series has changed since": (
-        "预测区间称覆盖 {nominal:.0%}，实际覆盖 {covered:.0%}：序列此后变了"
+    "{share} of the outputs were truncated before the end symbol": "{share} 的输出在结束符之前被截断",
+    "worse than {name}, which the network can be trained to correct": "不如{name}；可以让网络在它的基础上修正",
+    "the network does not improve on {name} of each series and is not used": "网络没有改进各序列的{name}，因此不使用网络",
+    "prediction intervals of {nominal:.0%} cover {covered:.0%} of the values: the series has changed": (
+        "{nominal:.0%} 的预测区间实际覆盖 {covered:.0%}：序列已发生变化"
     ),
-    "{share} of the words have tags that training did not, each of them an error": "{share} 的词带有训练中没有的标签，个个算错",
-    "most outputs are empty: CTC begins with blanks and has not left them": "多数输出是空的：CTC 从空白开始，还没有走出来",
+    "{share} of the words have tags that are not in the training set; each counts as an error": (
+        "{share} 的词带有训练集中没有的标签，每个都算错误"
+    ),
+    "most outputs are empty: CTC still predicts blanks only": "多数输出为空：CTC 仍只预测空白符",
     # advice
     "try {option}: {means}": "试试 {option}：{means}",
     "it helped if {see}": "有效的标志：{see}",

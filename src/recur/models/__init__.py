@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from recur.models.forecaster import Forecaster as Forecaster
     from recur.models.language import LanguageModel as LanguageModel
     from recur.models.language import LanguageModelOutput as LanguageModelOutput
-    from recur.models.row import RowModel as RowModel
     from recur.models.seq2seq import ConditionalModel as ConditionalModel
     from recur.models.seq2seq import Seq2Seq as Seq2Seq
     from recur.models.signals import Regressor as Regressor
@@ -42,7 +41,6 @@ _NAMES = {
     "LanguageModelOutput": "recur.models.language",
     "SequenceEncoder": "recur.models.classifier",
     "Regressor": "recur.models.signals",
-    "RowModel": "recur.models.row",
     "DecoderScores": "recur.models.decoder",
     "Seq2Seq": "recur.models.seq2seq",
     "State": "recur.models.stack",

@@ -463,19 +463,3 @@ class GridModelOptions(Options):
 
     dropout_output: Share = 0.0
     """Drop parts of what classes are read from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowModelOptions(Options):
-    """A recurrent network without its recurrence."""
-
-    title = "Network"
-
-    hidden: Width = 64
-    """Units in a layer."""
-
-    layers: Layers = 1
-    """How many hidden layers of tanh."""
-
-    dropout_output: Share = 0.0
-    """Drop parts of what the output is read from."""

@@ -26,11 +26,11 @@ from recur.serve.limits import Limits
 from recur.serve.network import LanguageNetwork, Network, network_of
 from recur.serve.on_gpu import make_bank
 from recur.tasks import predictor_of
-from recur.tasks.classes import classes_of
-from recur.tasks.contract import Predictor
+from recur.tasks.common.classification import class_names
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
-from recur.tasks.tag.signal_predictor import TranscriberPredictor
+from recur.tasks.tag.signals import TranscriberPredictor
 from recur.utils.types import JsonObject
 
 VERSIONS = 2
@@ -107,7 +107,7 @@ class Served:
         """What a step's label is the number of."""
         if self.writes:
             return self.token_texts
-        found = classes_of(self.predictor.run.vocabs["labels"])
+        found = class_names(self.predictor.run.vocabs["labels"])
         return (*found, "") if isinstance(self.predictor, TranscriberPredictor) else found  # its blank
 
     def writable(self, scores: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from recur.models.inputs import SignalInput
 from recur.models.signals import SignalEncoder, SignalTagger
 from recur.models.tagger import OutputTagger, Tagger, WordTagger
 from recur.nn import FeedForward, Recurrent
-from recur.tasks.classify.model import TextModel
-from recur.tasks.contract import Predictor
+from recur.tasks.classify.data import TextModel
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.language.predictor import Language
 
 Carried = Any

@@ -14,7 +14,7 @@ from recur.errors import OptionError, RecurError
 from recur.serve.asked import given, word
 from recur.serve.http.answers import BusyError
 from recur.serve.models import Served
-from recur.tasks.inputs import Lines, table_of
+from recur.tasks.common.predictor import NamedLines, read_tables
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
@@ -101,12 +101,12 @@ def inputs_of(body: JsonObject, served: Served) -> Any:
     return several
 
 
-def table_lines(asked: Any) -> Lines:
+def table_lines(asked: Any) -> NamedLines:
     """A table as lines of CSV: a text of them, columns by name, or a list of rows."""
     if isinstance(asked, str):
-        return Lines([f"{line}\n" for line in asked.splitlines()], "the table")
+        return NamedLines([f"{line}\n" for line in asked.splitlines()], "the table")
     if isinstance(asked, dict | list) and asked and not _names_file(asked):
-        tables, kind = table_of(asked)
+        tables, kind = read_tables(asked)
         if kind != "several" and len(tables) == 1:
             return tables[0]
     raise OptionError("input must be a table: lines of CSV in one text, an object of columns, or a list of rows")

@@ -23,7 +23,7 @@ from recur.serve.http.fields import field
 from recur.studio.fields import text_of
 from recur.studio.reading import Reading, Readings
 from recur.tasks import predictor_of
-from recur.tasks.contract import Predictor
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.language.data import in_reading_order, valid_text
 from recur.tasks.language.predictor import Language
 from recur.utils.types import JsonObject

@@ -13,8 +13,8 @@ from recur.serve.http.fields import field
 from recur.studio.loaded import LoadedModel
 from recur.studio.looking import numbers_of
 from recur.studio.validation import kind_of
+from recur.tasks.common.predictor import Predictor
 from recur.tasks.forecast.task import parse_series
-from recur.tasks.predictor import Predictor
 from recur.utils.types import JsonObject
 
 LONGEST = 40_000
@@ -37,7 +37,7 @@ def predict(model: LoadedModel, request: JsonObject) -> JsonObject:
 def _unknown(predictor: Predictor[Any], kind: str, given: str) -> list[str]:
     """What the model reads as <unk>."""
     vocab = predictor.run.vocabs.get("source" if kind == "pairs" else "vocab")
-    if vocab is None or kind in ("labels", "line", "image", "numbers", "table", "series"):
+    if vocab is None or kind in ("labels", "line", "image", "numbers", "series"):
         return []
     if kind == "tree":
         given = " ".join(parse_tree(given).words) if given.lstrip().startswith("(") else given
@@ -108,10 +108,6 @@ def _series(predictor: Predictor[Any], given: str) -> JsonObject:
     }
 
 
-def _table(predictor: Predictor[Any], given: str) -> JsonObject:
-    return {"rows": [dict(row) for row in predictor.predictions(given.strip().split("\n"))]}
-
-
 def _array(predictor: Predictor[Any], given: str) -> JsonObject:
     """Rows of numbers between spaces: the pixels of an image, or the steps of a sequence."""
     values = numbers_of(given)
@@ -124,7 +120,6 @@ SHOWS = {
     "pairs": _pairs,
     "tree": _tree,
     "series": _series,
-    "table": _table,
     "image": _array,
     "numbers": _array,
 }

@@ -11,8 +11,7 @@ from recur.i18n import Language
 from recur.i18n.chinese_options import OPTIONS, TASKS
 from recur.options import documentation, field_of, flag_of, group_of, hints, spelled, value_of
 from recur.tasks import make_options, options_class, task_names
-from recur.tasks.defaults import GROUPS, shown_default
-from recur.tasks.registry import ORIGINS, PATHS
+from recur.tasks.common.registry import GROUPS, ORIGINS, PATHS, shown_default
 from recur.utils.types import JsonObject
 
 REFUSED = (*PATHS, *ORIGINS, "compress")

@@ -14,8 +14,8 @@ from recur.serve.http.answers import error_text, without_folders
 from recur.serve.http.fields import number
 from recur.studio.points import last_point, thinned
 from recur.tasks import options_of_run, task_of
-from recur.tasks.metrics import best_of
-from recur.tasks.registry import ORIGINS, PATHS, listed
+from recur.tasks.common.metrics import best_value
+from recur.tasks.common.registry import ORIGINS, PATHS, as_list
 from recur.utils.types import JsonObject
 
 OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")
@@ -63,7 +63,7 @@ def measurements(path: Path, metric: str) -> JsonObject:
     values = [value for entry in measured if (value := number(entry.get(metric))) is not None]
     last = max((entries[-1] if entries else {}, last_point(path)), key=lambda entry: number(entry.get("step")) or 0)
     return {
-        "best": best_of(metric, values) if values else None,
+        "best": best_value(metric, values) if values else None,
         "baseline": _baseline(path, metric),
         "step": number(last.get("step")) or 0,
         "tokens": number(last.get("predictions")) or 0,
@@ -107,7 +107,7 @@ def _config(path: Path) -> JsonObject:
         return {}
     for name in (*PATHS, *ORIGINS):
         if name in fields:
-            fields[name] = [Path(str(file)).name for file in listed(fields[name])]
+            fields[name] = [Path(str(file)).name for file in as_list(fields[name])]
     if isinstance(cell := fields.get("cell"), str):
         fields["cell"] = Path(cell).name
     return {name.rstrip("_"): value for name, value in fields.items()}
@@ -130,5 +130,5 @@ def _baseline(path: Path, metric: str) -> JsonObject | None:
         for model in models
         if isinstance(model, dict) and (value := number(model.get("value"))) is not None
     ]
-    best = best_of(metric, [value for _, value in found]) if found else None
+    best = best_value(metric, [value for _, value in found]) if found else None
     return next(({"name": name, "value": value} for name, value in found if value == best), None)

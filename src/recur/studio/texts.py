@@ -21,7 +21,7 @@ from recur.data.text.tokenizers import composed
 from recur.errors import OptionError, RecurError, TextError
 from recur.runs.safe_dir import PART, Place, write_all
 from recur.serve.http.answers import TooLargeError, UnknownError
-from recur.tasks.recognise import CHOICES, TASKS
+from recur.tasks.common.recognition import CHOICES, TASKS
 from recur.utils.files import sync_folder
 from recur.utils.types import JsonObject
 

@@ -14,10 +14,9 @@ from recur.diagnostics.task_probes import JUDGES, MOST, judge
 from recur.errors import OptionError, RecurError
 from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel
-from recur.tasks.classes import classes_of, confusion
-from recur.tasks.examples import split
-from recur.tasks.predictor import Predictor
-from recur.tasks.table.data import read_rows
+from recur.tasks.common.batching import split
+from recur.tasks.common.classification import class_names, confusion
+from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject
 
 KINDS = {
@@ -32,7 +31,6 @@ KINDS = {
     "ConditionalWriter": "labels",
     "TreeClassifier": "tree",
     "SeriesForecaster": "series",
-    "RowPredictor": "table",
     "Adder": "line",
     "Copier": "line",
 }
@@ -72,7 +70,7 @@ def samples(model: LoadedModel, _: JsonObject) -> JsonObject:
         "kind": kind,
         "examples": [example._asdict() for example in examples[:EXAMPLES]],
         "own": own,
-        "labels": [] if labels is None else list(classes_of(labels)),
+        "labels": [] if labels is None else list(class_names(labels)),
         "confusion": type(predictor) in JUDGES,
     }
 
@@ -98,16 +96,6 @@ def _pairs(predictor: Predictor[Any]) -> list[Example]:
 def _trees(predictor: Predictor[Any]) -> list[Example]:
     predictor.find_texts("texts", "valid")
     return [Example(tree.bracketed(), str(tree.labels[-1])) for tree in split(predictor.task.options, read_trees)[1]]
-
-
-def _rows(predictor: Predictor[Any]) -> list[Example]:
-    """A table of all of them: one is a line of it."""
-    predictor.find_texts("texts", "valid")
-    options: Any = predictor.task.options
-    rows = split(options, read_rows)[1][:12]
-    columns = [column for column in rows[0].cells if column != options.target]
-    lines = [",".join(columns), *(",".join(row.cells[column] for column in columns) for row in rows)]
-    return [Example("\n".join(lines), "\n".join(row.cells.get(options.target, "") for row in rows))]
 
 
 def _series(predictor: Predictor[Any]) -> list[Example]:
@@ -148,7 +136,7 @@ def _images(predictor: Predictor[Any]) -> list[Example]:
 
 
 def _labels(predictor: Predictor[Any]) -> list[Example]:
-    return [Example(label) for label in classes_of(predictor.run.vocabs["labels"])]
+    return [Example(label) for label in class_names(predictor.run.vocabs["labels"])]
 
 
 def _lines(predictor: Predictor[Any]) -> list[Example]:
@@ -166,7 +154,6 @@ READERS: dict[str, Callable[[Predictor[Any]], list[Example]]] = {
     "tags": _sentences,
     "pairs": _pairs,
     "tree": _trees,
-    "table": _rows,
     "series": _series,
     "numbers": _numbers,
     "image": _images,
@@ -177,7 +164,7 @@ READERS: dict[str, Callable[[Predictor[Any]], list[Example]]] = {
 
 def _names(predictor: Predictor[Any]) -> Sequence[str]:
     """Of classes; those that training did not have come behind it."""
-    return [*classes_of(predictor.run.vocabs["labels"]), *["?"] * MOST]
+    return [*class_names(predictor.run.vocabs["labels"]), *["?"] * MOST]
 
 
 def _made_up(predictor: Predictor[Any]) -> Example:
@@ -187,7 +174,7 @@ def _made_up(predictor: Predictor[Any]) -> Example:
         return Example("")
     words = [token for token in vocab.tokens if token not in SPECIALS and token.strip()][:6]
     if kind_of(predictor) == "tree":
-        label = classes_of(vocabs["labels"])[0]
+        label = class_names(vocabs["labels"])[0]
         return Example(f"({label} ({label} {words[0]}) ({label} {words[-1]}))")
     return Example(vocab.tokenizer.join(words))
 

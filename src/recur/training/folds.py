@@ -12,8 +12,8 @@ from pathlib import Path
 from recur.errors import OptionError
 from recur.runs import check_free
 from recur.tasks import name_of, open_predictor
-from recur.tasks.options import FoldOptions, TaskOptions
-from recur.tasks.verdict import judged
+from recur.tasks.common.options import FoldOptions, TaskOptions
+from recur.tasks.common.verdict import verdict_json
 from recur.training.session import train
 from recur.utils.types import JsonObject
 
@@ -50,7 +50,7 @@ def cross_validate(
             break
         predictor = open_predictor([path], options.device, trust)
         row = predictor.evaluate()
-        each.append({"fold": f"{k}/{folds}", **row, **judged(predictor, row)})
+        each.append({"fold": f"{k}/{folds}", **row, **verdict_json(predictor, row)})
         if tell is not None:
             tell(each[-1])
     if not each:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recur.tasks.contract import Moment, TrainingStep
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.contract import TrainingProgress, TrainingStep
+from recur.tasks.common.options import TaskOptions
 from recur.training.step import Done, Stepper
 from recur.utils.cuda_graphs import GraphCapture
 
@@ -79,7 +79,7 @@ class Graphs:
         self._capture = GraphCapture(stepper.device)
 
     def take(
-        self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, rate: float
+        self, batch: Any, state: tuple[Any, ...] | None, moment: TrainingProgress, rate: float
     ) -> tuple[TrainingStep, Done] | None:
         """One step, with the rate times the batch's own factor; None where it has no form."""
         found = form_of(batch)
@@ -105,7 +105,7 @@ class Graphs:
         return known.step, Done(*torch.stack(known.done).unbind())
 
     def _plain(
-        self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, rate: float
+        self, batch: Any, state: tuple[Any, ...] | None, moment: TrainingProgress, rate: float
     ) -> tuple[TrainingStep, Done]:
         """As without graphs, on the stream that is recorded on later."""
         with self._capture.warm_up():
@@ -116,7 +116,12 @@ class Graphs:
         return step._replace(loss=done.loss, penalty=0.0), done
 
     def _record(
-        self, batch: Any, tensors: list[Tensor], state: tuple[Any, ...] | None, moment: Moment, first: TrainingStep
+        self,
+        batch: Any,
+        tensors: list[Tensor],
+        state: tuple[Any, ...] | None,
+        moment: TrainingProgress,
+        first: TrainingStep,
     ) -> Recorded:
         """A step as a graph; nothing of it is run."""
         device = self.stepper.device

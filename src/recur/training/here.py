@@ -8,8 +8,8 @@ import torch
 
 from recur.errors import OptionError
 from recur.runs import check_precision, pick_precision
-from recur.tasks.contract import Task
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.contract import Task
+from recur.tasks.common.options import TaskOptions
 from recur.training.events import Callback, Event
 from recur.training.ranks import Ranks
 from recur.training.speed import Speed, fastest_threads

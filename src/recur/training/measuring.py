@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from recur.runs import computing_in
-from recur.tasks.contract import Validation
+from recur.tasks.common.contract import Validation
 from recur.training.events import Event
 from recur.utils.types import Metrics
 

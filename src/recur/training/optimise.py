@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recur.tasks.forms import parse_schedule
-from recur.tasks.options import TaskOptions
-from recur.tasks.places import Places
+from recur.tasks.common.contract import PretrainedSlots
+from recur.tasks.common.options import TaskOptions, parse_schedule
 
 Groups = list[dict[str, Any]]
 """Parameters by layer: `factor` is on their rate, and they learn once so much of the budget is spent (`opens`)."""
 
 
-def layer_groups(options: TaskOptions, model: nn.Module, places: Places | None) -> Iterable[nn.Parameter] | Groups:
+def layer_groups(
+    options: TaskOptions, model: nn.Module, places: PretrainedSlots | None
+) -> Iterable[nn.Parameter] | Groups:
     """A network that begins with a language model's layers learns by layer, from the top (Howard and Ruder 2018):
 
         rate of a layer = rate of the layer above / layer_rate       open from (layers above) · unfreeze of the budget
@@ -66,7 +67,9 @@ def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = own
 
 
-def make_optimizer(options: TaskOptions, model: nn.Module, places: Places | None = None) -> torch.optim.Optimizer:
+def make_optimizer(
+    options: TaskOptions, model: nn.Module, places: PretrainedSlots | None = None
+) -> torch.optim.Optimizer:
     device = next(model.parameters()).device
     on_gpu = device.type == "cuda"
     parameters = layer_groups(options, model, places)

@@ -26,7 +26,7 @@ from recur.data.text.stream import ProcessShard
 from recur.errors import OptionError, RankError
 from recur.runs import pick_device
 from recur.runs.weights import from_bytes, to_bytes
-from recur.tasks.contract import Batches, Moment, Task, TrainingStep
+from recur.tasks.common.contract import Batches, Task, TrainingProgress, TrainingStep
 from recur.training.one_message import OneMessage, fits_one_message, same_start
 from recur.training.together import Together
 from recur.utils.launch import Launch
@@ -77,7 +77,13 @@ class Ranks:
         """After all ranks have drawn the same weights: each draws dropout of its own."""
 
     def training_step(
-        self, task: Task[Any, Any, Any, Any], model: nn.Module, batch: Any, state: Any, moment: Moment, last: bool
+        self,
+        task: Task[Any, Any, Any, Any],
+        model: nn.Module,
+        batch: Any,
+        state: Any,
+        moment: TrainingProgress,
+        last: bool,
     ) -> TrainingStep:
         """A task's step; the last before the optimiser's averages gradients on its way back."""
         return task.training_step(model, batch, state, moment)
@@ -146,7 +152,13 @@ class SeveralRanks(Ranks):
             torch.manual_seed(int.from_bytes(words[:8], "little") >> 1)
 
     def training_step(
-        self, task: Task[Any, Any, Any, Any], model: nn.Module, batch: Any, state: Any, moment: Moment, last: bool
+        self,
+        task: Task[Any, Any, Any, Any],
+        model: nn.Module,
+        batch: Any,
+        state: Any,
+        moment: TrainingProgress,
+        last: bool,
     ) -> TrainingStep:
         if model is not self._model:
             self._model, self._small = model, fits_one_message(model)

@@ -19,16 +19,16 @@ from recur.tasks import (
     options_of_run,
     task_class,
     task_of,
-    texts_of,
+    text_fingerprints,
     with_carried_cell,
-    with_own_texts,
+    with_run_texts,
 )
-from recur.tasks.carry import Beginning
-from recur.tasks.contract import Baseline, Task
-from recur.tasks.metrics import better
-from recur.tasks.options import FoldOptions, SplitOptions, TaskOptions
-from recur.tasks.registry import PATHS
-from recur.tasks.verdict import verdict
+from recur.tasks.common.contract import Baseline, Task
+from recur.tasks.common.metrics import is_better
+from recur.tasks.common.options import FoldOptions, SplitOptions, TaskOptions
+from recur.tasks.common.pretrained import WarmStart
+from recur.tasks.common.registry import PATHS
+from recur.tasks.common.verdict import verdict
 from recur.training.bystander import Bystander
 from recur.training.events import Callback, Event
 from recur.training.here import on_device, sized, with_threads
@@ -75,7 +75,7 @@ def train(
     if not getattr(options, "texts", True):
         raise OptionError(f"the task {name_of(options)} learns from a file; name one: recur train FILE")
     with _process_restored():
-        began = Beginning.of(options, trust)
+        began = WarmStart.of(options, trust)
         asked = began.followed(options)
         options = task_class(name_of(options)).settle(asked)
         task: Task[Any, Any, Any, Any] = task_of(options)
@@ -111,7 +111,7 @@ def train(
         def begin() -> Run:
             if not ranks.writes:
                 return Bystander.of(folder, task.name, data.vocabs)
-            texts = texts_of(options, folder) | began.fingerprints(folder)
+            texts = text_fingerprints(options, folder) | began.fingerprints(folder)
             return Run.create(folder, task.name, config_text(options, folder), data.vocabs, cell, texts)
 
         with _writing(folder, begin) as run:
@@ -156,7 +156,7 @@ def resume(
         options = options_of_run(run)
         if device is not None:
             options = on_device(options, pick_device(device))
-        here = with_own_texts(run, options, ("texts", "valid"), changed_text, allow_path)
+        here = with_run_texts(run, options, ("texts", "valid"), changed_text, allow_path)
         data = task_of(here).read(run.vocabs)
         trainer = Trainer(run, task_of(here), data, callback, stop, ranks)
         for complaint in trainer.restore():
@@ -167,7 +167,7 @@ def resume(
             budget = trainer.extend(epochs, steps, minutes)
             options = options.changed(**budget)
         if changed_text:
-            run.manifest.texts |= texts_of(here, run.path, ("texts", "valid"))
+            run.manifest.texts |= text_fingerprints(here, run.path, ("texts", "valid"))
         if more or changed_text or device is not None:
             run.write_config(config_text(options, run.path))
         return _run(trainer, callback)
@@ -186,7 +186,7 @@ def _run(trainer: Trainer, callback: Callback) -> Outcome:
     if not trainer.ranks.writes:
         return Outcome(run, task, summary, trainer.stopped)
     summary["baselines"] = [
-        {**baseline._asdict(), "passed": found is not None and better(task.curve, found, baseline.value)}
+        {**baseline._asdict(), "passed": found is not None and is_better(task.curve, found, baseline.value)}
         for baseline in plain
     ]
     summary |= verdict(task, trainer.best_metrics, plain, run.metrics()).as_json()

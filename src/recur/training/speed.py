@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from recur.tasks import task_of
-from recur.tasks.contract import Moment, Task
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.contract import Task, TrainingProgress
+from recur.tasks.common.options import TaskOptions
 from recur.training.bystander import Bystander
 from recur.training.graphs import WARM
 from recur.training.ranks import Ranks
@@ -66,7 +66,7 @@ def fastest_threads(task: Task[Any, Any, Any, Any], data: Any, clock: Callable[[
 
     def step_on(rows: int) -> Callable[[], object]:
         batch = next(iter(task_of(options.changed(batch=rows)).batches(data).batches(0)))
-        return lambda: task.training_step(model, batch, None, Moment(0, 0, 0.0)).loss.backward()
+        return lambda: task.training_step(model, batch, None, TrainingProgress(0, 0, 0.0)).loss.backward()
 
     whole = options.batch or 1
     part = max(1, whole // PART)

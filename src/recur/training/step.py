@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.runs import Precision, computing_in, products_of
-from recur.tasks.contract import Moment, Task, TrainingStep
+from recur.tasks.common.contract import Task, TrainingProgress, TrainingStep
 from recur.training import optimise
 from recur.training.ranks import Ranks
 
@@ -41,7 +41,9 @@ class Stepper:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         """Float16 has no numbers below 6e-8, so that its gradients are those of a scaled loss."""
 
-    def gradients(self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, last: bool = True) -> TrainingStep:
+    def gradients(
+        self, batch: Any, state: tuple[Any, ...] | None, moment: TrainingProgress, last: bool = True
+    ) -> TrainingStep:
         """The loss of a batch, and its gradient added to the parameters'; those of all ranks, at the `last` before the
         optimiser's step."""
         with computing_in(self.precision, self.device):

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from recur.tasks.contract import Moment, Task, TrainingStep
+from recur.tasks.common.contract import Task, TrainingProgress, TrainingStep
 
 _NAMES = inspect.signature(DistributedDataParallel).parameters
 _BUFFERS_STAY: dict[str, Any] = {
@@ -29,7 +29,7 @@ class _Step(nn.Module):
         super().__init__()
         self.task, self.model = task, model
 
-    def forward(self, batch: Any, state: Any, moment: Moment) -> TrainingStep:
+    def forward(self, batch: Any, state: Any, moment: TrainingProgress) -> TrainingStep:
         if batch is not None:
             return self.task.training_step(self.model, batch, state, moment)
         # Of a batch with fewer rows than there are ranks, this one has none: it brings a gradient of zero.
@@ -46,7 +46,13 @@ class Together:
         self._learns: tuple[bool, ...] = ()
 
     def __call__(
-        self, task: Task[Any, Any, Any, Any], model: nn.Module, batch: Any, state: Any, moment: Moment, last: bool
+        self,
+        task: Task[Any, Any, Any, Any],
+        model: nn.Module,
+        batch: Any,
+        state: Any,
+        moment: TrainingProgress,
+        last: bool,
     ) -> TrainingStep:
         step = self._of(task, model)
         with nullcontext() if last else step.no_sync():  # batches that are added up travel once

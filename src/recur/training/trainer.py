@@ -17,8 +17,8 @@ from torch import Tensor
 
 from recur.errors import OptionError, TrainingError
 from recur.runs import Run, check_precision
-from recur.tasks.contract import Moment, Task
-from recur.tasks.scores import perplexity
+from recur.tasks.common.contract import Task, TrainingProgress
+from recur.tasks.common.metrics import perplexity
 from recur.training import optimise
 from recur.training.averaging import MovingAverage, swap
 from recur.training.checkpoint import restore_checkpoint, save_checkpoint
@@ -189,7 +189,7 @@ class Trainer:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
         o = self.options
         optimise.open_groups(self.optimizer, self.progress)
-        moment, last = Moment(self.step, self.epoch, self.progress), (self.index + 1) % o.accumulate == 0
+        moment, last = TrainingProgress(self.step, self.epoch, self.progress), (self.index + 1) % o.accumulate == 0
         rate = o.rate * self.schedule(self.step, self.epoch, self.progress)
         taken = self.graphs.take(batch, self.state, moment, rate) if self.graphs is not None else None
         step = self.stepper.gradients(batch, self.state, moment, last) if taken is None else taken[0]

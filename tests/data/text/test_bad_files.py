@@ -32,7 +32,6 @@ from recur.data.text.labelled import read_standard_input
 from recur.data.text.sources import _spooled
 from recur.data.text.trees import parse_tree
 from recur.errors import TextError
-from recur.tasks.table.data import read_rows
 from recur.utils.limits import TREE_DEPTH
 
 READERS: dict[str, Any] = {
@@ -42,7 +41,6 @@ READERS: dict[str, Any] = {
     "pairs": lambda name: read_pairs([name]),
     "trees": lambda name: read_trees([name]),
     "series": lambda name: read_panel([name]),
-    "rows": lambda name: read_rows([name]),
     "arpa": read_arpa,
     "vocabulary": lambda name: Vocab.load(Path(name)),
 }
@@ -102,7 +100,7 @@ def test_a_file_of_examples_has_a_bound(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "a.tsv").write_text("a\tb\n" * 30)
     assert len(read_labelled([str(tmp_path / "a.tsv")])) == 30
     monkeypatch.setattr("recur.data.text.tokenizers.LINES", 100)
-    for reader in ("labelled", "tagged", "pairs", "trees", "series", "rows"):
+    for reader in ("labelled", "tagged", "pairs", "trees", "series"):
         with pytest.raises(TextError, match="a.tsv has more than 100 characters"):
             READERS[reader](str(tmp_path / "a.tsv"))
 
@@ -113,7 +111,7 @@ def test_examples_take_half_of_a_memory_at_most(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("recur.data.text.tokenizers.memory_taken", lambda: next(taken))
     assert len(read_labelled([str(tmp_path / "a.tsv")])) == 30
     monkeypatch.setattr("recur.data.text.tokenizers.MEMORY", 1000)
-    for reader in ("labelled", "tagged", "pairs", "trees", "series", "rows"):
+    for reader in ("labelled", "tagged", "pairs", "trees", "series"):
         with pytest.raises(TextError, match="a.tsv takes more than half of this machine's memory"):
             READERS[reader](str(tmp_path / "a.tsv"))
 
@@ -122,7 +120,6 @@ def test_empty_lines_take_no_memory(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("t,y\n1,2\n2,3\n" + "\n" * 60_000)
     tracemalloc.start()
     assert read_panel([str(tmp_path / "a.csv")]).lengths.tolist() == [2]
-    assert len(read_rows([str(tmp_path / "a.csv")])) == 2
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
 

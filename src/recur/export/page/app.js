@@ -8,7 +8,6 @@ const KINDS = {
   tagger: ["lead_tag", (model, about) => taggerView(new WordTagger(model, about), about)],
   forecaster: ["lead_forecast", (model, about) => forecastView(new SeriesForecaster(model, about), about)],
   numbers: ["lead_numbers", numbersView],
-  row: ["lead_row", rowView],
   copy: ["lead_copy", copyView],
 };
 

@@ -82,37 +82,6 @@ function numbersView(model, about) {
   return el("div", { class: "grid" }, card("series", {}, area, fault, el("div", { class: "tools" }, note)), card("result", {}, verdict, list));
 }
 
-// A row of a table: a field for each column.
-function rowView(model, about) {
-  const { settings, labels } = about, cells = new Map(), words = new Map();  // columns may have any name, such as __proto__
-  for (const word of settings.words) {
-    const [column, ...rest] = word.split("=");
-    words.set(column, [...(words.get(column) ?? []), rest.join("=")]);
-  }
-  const verdict = el("p", { class: "verdict", id: "verdict", role: "status", "aria-live": "polite" }), list = el("div", { class: "bars wide", role: "list" });
-  const show = () => {
-    const inputs = {
-      numbers: settings.numbers.map((name) => (cells.get(name) ? Number(cells.get(name)) : NaN)),
-      words: settings.words.map((word) => (cells.get(word.split("=")[0]) === word.slice(word.indexOf("=") + 1) ? 1 : 0)),
-    };
-    const found = model.run("row", inputs);
-    if (labels.length) {
-      const p = Float64Array.from(found.log_p, Math.exp);
-      verdict.replaceChildren(labels[largest(p)], " ", el("small", {}, percent(Math.max(...p))));
-      list.replaceChildren(...classRows(labels, p));
-    } else {
-      verdict.replaceChildren(figure(found.value[0]), " ", el("small", {}, settings.target));
-    }
-  };
-  const field = (name) => el("label", { class: "slider" }, el("span", {}, name),
-    el("input", { type: "number", step: "any", name, oninput: (event) => { cells.set(name, event.target.value); show(); } }));
-  const fields = [...settings.numbers.map(field),
-    ...[...words].map(([name, own]) => el("label", { class: "slider" }, el("span", {}, name),
-      el("select", { name, onchange: (event) => { cells.set(name, event.target.value); show(); } }, el("option", { value: "" }, "–"), own.map((word) => el("option", { value: word }, word)))))];
-  show();
-  return el("div", { class: "grid" }, card("row", {}, el("div", { class: "fields" }, fields)), card("result", {}, verdict, list));
-}
-
 // The copying problem: a message, a silence, and what is left of it.
 function copyView(model, about) {
   const { settings, labels } = about, symbols = labels.length - 1;

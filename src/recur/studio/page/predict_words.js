@@ -5,10 +5,10 @@ import { words } from "./words.js";
 words({
   en: {
     reading_input: "reading it …", input: "Input", prediction: "Prediction", another: "another example", draw_one: "draw a line", own_examples: "from the run's own validation part",
-    no_examples: "the run's files are not here: made of its vocabulary", wanted: "It should say: {target}", wanted_short: "should be",
+    no_examples: "the run's files are not here: made of its vocabulary", wanted: "It should say: {target}",
     unknown_inputs: "Not in the vocabulary, read as <unk>: {tokens}",
     takes_classes: "A text to classify.", takes_tags: "Words between spaces, each to be tagged.", takes_pairs: "A source to write from.",
-    takes_tree: "A tree in brackets; its own labels are not looked at.", takes_series: "A series as a table: what comes next?", takes_table: "A table with a header: one prediction a row.",
+    takes_tree: "A tree in brackets; its own labels are not looked at.", takes_series: "A series as a table: what comes next?",
     takes_image: "Pixels: click one to paint it.", takes_numbers: "A sequence of numbers, a step a line.", takes_labels: "A label to write a line of.", takes_line: "A line as the task has it.",
     along: "How sure it is of “{output}” after each token", next_best: "Next best", was_cut: "did not end by itself", no_attention: "This network has no attention: all it knows of the source is one state.",
     attention: "Attention", attention_about: "A row is a symbol written, a column a symbol of the source: the darker, the more it looked there.",
@@ -19,10 +19,10 @@ words({
   },
   zh: {
     reading_input: "正在读……", input: "输入", prediction: "预测", another: "换一个例子", draw_one: "写一行", own_examples: "取自这次训练自己的验证集",
-    no_examples: "训练所用的文件不在这里：用它的词表拼成", wanted: "应为：{target}", wanted_short: "应为",
+    no_examples: "训练所用的文件不在这里：用它的词表拼成", wanted: "应为：{target}",
     unknown_inputs: "不在词表中，读作 <unk>：{tokens}", label: "标签",
     takes_classes: "要分类的文本。", takes_tags: "以空格隔开的词，逐个标注。", takes_pairs: "据以写出结果的源文本。",
-    takes_tree: "带括号的树；树上原有的标签不看。", takes_series: "表格形式的序列：接下来是什么？", takes_table: "带表头的表格：每行一个预测。",
+    takes_tree: "带括号的树；树上原有的标签不看。", takes_series: "表格形式的序列：接下来是什么？",
     takes_image: "像素：点击即涂改。", takes_numbers: "数字序列，每行一步。", takes_labels: "按标签写一行。", takes_line: "按任务格式的一行。",
     along: "读完每个词元后对“{output}”有多确信", next_best: "其次", was_cut: "没有自行结束", no_attention: "这个网络没有注意力：它对源文本的了解只有一个状态。",
     attention: "注意力", attention_about: "一行是写出的一个符号，一列是源中的一个符号：越深，看得越多。",

@@ -1,4 +1,4 @@
-"""What a trained network can do: add the two marked numbers of a row, be measured, and say when it had solved that."""
+"""Trained network of the adding problem."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 from recur.errors import TextError
 from recur.models import Regressor
-from recur.tasks.predictions import Prediction
-from recur.tasks.synthetic import Solver
+from recur.tasks.common.predictor import Prediction
+from recur.tasks.common.synthetic import Solver
 from recur.utils.types import JsonObject
 
 

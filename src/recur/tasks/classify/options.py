@@ -8,13 +8,12 @@ from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Between, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions, Token, VocabOptions
-from recur.tasks.signal_options import InputOptions
+from recur.tasks.common.options import FoldOptions, InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, CarryOptions):
-    """A class for every text: lines `label TAB text`."""
+class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, WarmStartOptions):
+    """Classify texts or sequences of numbers. Input: lines `label TAB text`."""
 
     title = "classify"
     reads = "labelled"

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from recur.errors import OptionError
 from recur.models.options import Direction
 from recur.options import Between, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import Token, WritingOptions
+from recur.tasks.common.options import DecoderTaskOptions, Token
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConditionalOptions(WritingOptions):
-    """Texts of a label, written: lines `label TAB text`."""
+class ConditionalOptions(DecoderTaskOptions):
+    """Generate text for a given label. Input: lines `label TAB text`."""
 
     title = "conditional"
     reads = "labelled"

@@ -1,4 +1,4 @@
-"""What a trained conditional language model can do: write lines of a label, and be measured."""
+"""Trained conditional language model: generation of lines for a label, and evaluation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recur.baselines.text_ngrams import label_ngram_baselines
 from recur.data.text import SPECIALS, Pair
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Floats, Ids
@@ -18,16 +19,15 @@ from recur.models import ConditionalModel
 from recur.models.decoder import BatchDecoder
 from recur.options import Natural, checked
 from recur.runs import Run
-from recur.tasks.conditional.plain import plain_models
+from recur.tasks.common.batching import split, test_part
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.teacher_forcing import sample_evenly
 from recur.tasks.conditional.task import ConditionalTask, read_lines
-from recur.tasks.contract import Predictor
-from recur.tasks.examples import split, test_part
-from recur.tasks.writing import some_of
 from recur.utils.types import JsonObject
 
 
 class ConditionalWriter(Predictor[ConditionalModel]):
-    """A trained language model of lines with labels."""
+    """Trained language model of lines with labels."""
 
     task: ConditionalTask
 
@@ -115,7 +115,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         made: JsonObject = {"model": self.name, **found, "bits_per_character": bits, **counts}
         if self.has_training_texts():
             train, valid, _ = split(self.task.options, read_lines)
-            plain = plain_models(train, some_of(valid), self.vocab.tokenizer, self.task.backward)
+            plain = label_ngram_baselines(train, sample_evenly(valid), self.vocab.tokenizer, self.task.backward)
             made["beside"] = [{"model": name, "perplexity": measure(pairs)} for name, measure in plain.items()]
         return made
 

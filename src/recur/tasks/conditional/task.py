@@ -7,19 +7,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from recur.baselines.text_ngrams import label_ngram_baselines
 from recur.data.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
 from recur.data.text.tokenizers import without_leading_marks
 from recur.decoding import DecodedSequence, SamplingOptions, sample_decode
 from recur.models import ConditionalModel, DecoderScores
 from recur.runs import Vocabs
+from recur.tasks.common.batching import (
+    EncodedPair,
+    PairBatch,
+    PairData,
+    choose_token,
+    max_steps,
+    split,
+    with_time_scale,
+)
+from recur.tasks.common.contract import Baseline, PretrainedSlots, Validation
+from recur.tasks.common.teacher_forcing import DecoderTask, sample_evenly
 from recur.tasks.conditional.options import ConditionalOptions
-from recur.tasks.conditional.plain import plain_models
-from recur.tasks.contract import Baseline, Validation
-from recur.tasks.examples import split
-from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half
-from recur.tasks.places import Places
-from recur.tasks.tokens import choose_token, with_time_scale
-from recur.tasks.writing import WritingTask, some_of
 
 
 def read_lines(names: Sequence[str]) -> list[Pair]:
@@ -27,11 +32,11 @@ def read_lines(names: Sequence[str]) -> list[Pair]:
     return [Pair(one.label, one.text, one.where) for one in read_labelled(names)]
 
 
-class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
+class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
     name = "conditional"
     verb = "sample"
     target_name = "vocab"
-    places = Places(
+    places = PretrainedSlots(
         embedding="decoder.embedding.weight",
         recurrent="decoder.network.recurrent",
         output=("decoder.symbols.weight", "decoder.symbols.bias"),
@@ -45,7 +50,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         options = options.for_token(str(options.token))
         if options.recurrence == "output":
             options = options.with_defaults(condition="input")
-        return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
+        return super().settle(with_time_scale(options, lambda: map(max_steps, cls(options).read().train)))
 
     @property
     def backward(self) -> bool:
@@ -80,8 +85,8 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
 
     def baselines(self, data: PairData) -> list[Baseline]:
         """n-grams of the same lines, ends included, that do not know their labels, and that do."""
-        valid = some_of(data.valid_pairs)
-        plain = plain_models(data.train_pairs, valid, data.vocabs["vocab"].tokenizer, self.backward)
+        valid = sample_evenly(data.valid_pairs)
+        plain = label_ngram_baselines(data.train_pairs, valid, data.vocabs["vocab"].tokenizer, self.backward)
         return [Baseline(name, measure(valid)) for name, measure in plain.items()]
 
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
@@ -92,7 +97,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         return scores
 
     def validate(self, model: ConditionalModel, data: PairData) -> Validation:
-        found = self.losses(model, some_of(data.valid))
+        found = self.losses(model, sample_evenly(data.valid))
         summary = f"valid perplexity {found['perplexity']:8.3f}  loss {found['loss']:.3f} nats  gap {found['gap']:6.3f}"
         return Validation(found["loss"], {f"valid_{name}": value for name, value in found.items()}, summary)
 

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 from recur.models.options import TaggerOptions
 from recur.options import Between, Length, OneOf, Positive, WidthOrNone
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.options import TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOptions(TaskOptions, TaggerOptions):
-    """Symbols, a long silence, the symbols again: what it remembers."""
+    """Recall symbols after a long delay: a test of long memory."""
 
     title = "copy"
 

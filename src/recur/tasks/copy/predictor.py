@@ -1,4 +1,4 @@
-"""What a trained network can do: recall a message, be measured, and say when it had solved its task."""
+"""Trained network of the copying problem."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from recur.errors import TextError
 from recur.models import OutputTagger, Tagger
+from recur.tasks.common.predictor import Prediction
+from recur.tasks.common.synthetic import Solver
 from recur.tasks.copy.task import MESSAGE, SYMBOLS, CopyTask
-from recur.tasks.predictions import Prediction
-from recur.tasks.synthetic import Solver
 from recur.utils.types import JsonObject
 
 

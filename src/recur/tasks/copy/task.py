@@ -20,11 +20,10 @@ from torch.nn.functional import cross_entropy
 from recur.cells.registry import configured_cell
 from recur.models import OutputTagger, Tagger, WordBatch
 from recur.runs import Vocabs
-from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
+from recur.tasks.common.batching import FEW, example_line, with_time_scale
+from recur.tasks.common.contract import Baseline, TrainingProgress, TrainingStep, Validation
+from recur.tasks.common.synthetic import VALID, GeneratedData, SyntheticTask
 from recur.tasks.copy.options import CopyOptions
-from recur.tasks.synthetic import VALID, Generated, SyntheticTask
-from recur.tasks.tokens import with_time_scale
-from recur.tasks.watching import FEW, examples_line
 from recur.utils.types import Metrics
 
 SYMBOLS, MESSAGE = 8, 10
@@ -44,6 +43,10 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
     name = "copy"
     unit = "symbols"
     curve = "valid_error"
+
+    @property
+    def length(self) -> int:
+        return self.options.length
 
     @classmethod
     def settle(cls, options: CopyOptions) -> CopyOptions:
@@ -68,13 +71,13 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         x[:, MESSAGE + T - 1] = GO
         return Messages(torch.from_numpy(x), torch.from_numpy(y))
 
-    def describe(self, data: Generated[Messages]) -> str:
+    def describe(self, data: GeneratedData[Messages]) -> str:
         forgetful = MESSAGE * math.log(SYMBOLS) / (self.length + 2 * MESSAGE)
         return (
             f"{MESSAGE} symbols to recall after {self.length} steps; remembering nothing has a loss of {forgetful:.4f}"
         )
 
-    def baselines(self, data: Generated[Messages]) -> list[Baseline]:
+    def baselines(self, data: GeneratedData[Messages]) -> list[Baseline]:
         return [Baseline("remembering nothing", 1 - 1 / SYMBOLS, {"accuracy": 1 / SYMBOLS})]
 
     def new_model(self, vocabs: Vocabs) -> Tagger | OutputTagger:
@@ -89,7 +92,7 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         return found.flatten(0, 1)
 
     def training_step(
-        self, model: Tagger | OutputTagger, batch: Messages, state: tuple[Any, ...] | None, moment: Moment
+        self, model: Tagger | OutputTagger, batch: Messages, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         logits = self.logits(model, batch, batch.y)
         return TrainingStep(cross_entropy(logits, batch.y.flatten().to(logits.device)), batch.y.numel(), model.backend)
@@ -106,18 +109,18 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
     def is_solved(self, scores: Metrics) -> bool:
         return scores["accuracy"] >= SOLVED
 
-    def validate(self, model: Tagger | OutputTagger, data: Generated[Messages]) -> Validation:
+    def validate(self, model: Tagger | OutputTagger, data: GeneratedData[Messages]) -> Validation:
         found = self.score(model, data.held(VALID))
         metrics = {f"valid_{name}": value for name, value in found.items()} | {"valid_error": 1 - found["accuracy"]}
         summary = f"valid accuracy {found['accuracy']:6.2%} of recalled symbols"
         return Validation(found["loss"], metrics, summary)
 
-    def sample(self, model: Tagger | OutputTagger, data: Generated[Messages]) -> str:
+    def sample(self, model: Tagger | OutputTagger, data: GeneratedData[Messages]) -> str:
         few = Messages(*(part[:FEW] for part in data.held(VALID)))
         found = self.logits(model, few).argmax(-1).cpu().view_as(few.y)[:, -MESSAGE:].tolist()
         spelled = [" ".join("·" if k == BLANK else str(k) for k in row) for row in found]
         true = [" ".join(map(str, row)) for row in few.y[:, -MESSAGE:].tolist()]
-        return "\n".join(examples_line(what, said, what) for what, said in zip(true, spelled, strict=True))
+        return "\n".join(example_line(what, said, what) for what, said in zip(true, spelled, strict=True))
 
 
 TASK = CopyTask

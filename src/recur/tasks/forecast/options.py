@@ -9,12 +9,12 @@ from typing import Literal
 from recur.errors import OptionError
 from recur.models.options import ForecasterOptions
 from recur.options import Between, Count, Natural, OneOf, Positive, Share, Whole, Width
-from recur.tasks.options import TaskOptions, TextOptions
+from recur.tasks.common.options import DataOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
-    """What comes next in series, with bands: a CSV file, wide, long or a row a series."""
+class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
+    """Forecast series with prediction intervals. Input: CSV, wide, long or one series per row."""
 
     title = "forecast"
     reads = "table"

@@ -9,12 +9,12 @@ from typing import Literal
 from recur.errors import OptionError
 from recur.models.options import GridModelOptions
 from recur.options import Between, Length, NoLayers, OneOf, Positive
-from recur.tasks.options import SplitOptions, TaskOptions
+from recur.tasks.common.options import SplitOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
-    """A class for every image, read in two dimensions: a folder of folders, or an .npz."""
+    """Classify images with a recurrence in two dimensions. Input: a folder of folders, or an .npz."""
 
     title = "grid"
     reads = "images"

@@ -44,7 +44,7 @@ DECAYS = (0.02, 0.0, 0.01, 0.04, 0.08)
 """What is tried on the validation text: θ and λ of a cache; η and λ of dynamic evaluation."""
 
 
-class Read(NamedTuple):
+class TextLosses(NamedTuple):
     """A text that was read, token by token."""
 
     h: Tensor
@@ -90,7 +90,7 @@ def cache_probabilities(h: Tensor, y: Tensor, size: int, theta: float) -> Tensor
     return torch.cat(found)
 
 
-def with_cache(read: Read, y: Tensor, cache: Cache) -> Tensor:
+def with_cache(read: TextLosses, y: Tensor, cache: Cache) -> Tensor:
     """log P of each token with a cache beside the softmax."""
     return mixed(read.logp, cache_probabilities(read.h, y, cache.size, cache.theta), cache.share)
 
@@ -100,7 +100,7 @@ def mixed(logp: Tensor, cached: Tensor, share: float) -> Tensor:
     return torch.where(cached < 0, logp, both)
 
 
-def choose_cache(read: Read, y: Tensor, size: int) -> Cache:
+def choose_cache(read: TextLosses, y: Tensor, size: int) -> Cache:
     """The best θ and λ on a text."""
     best, chosen = torch.inf, Cache(size, SHARPNESS[0], SHARES[0])
     for theta in SHARPNESS:
@@ -116,7 +116,7 @@ def choose_cache(read: Read, y: Tensor, size: int) -> Cache:
 
 
 @torch.no_grad()
-def read_static(model: LanguageModel, x: Tensor, y: Tensor, window: int = 4096) -> Read:
+def read_static(model: LanguageModel, x: Tensor, y: Tensor, window: int = 4096) -> TextLosses:
     """x and y (N,); the weights stay."""
     state, parts = None, []
     for a, b in zip(x[None].split(window, 1), y[None].split(window, 1), strict=True):
@@ -124,7 +124,7 @@ def read_static(model: LanguageModel, x: Tensor, y: Tensor, window: int = 4096) 
         state = predicted.state
         parts.append((predicted.outputs[0], -model.losses(predicted, b)[0].double()))
     h, logp = zip(*parts, strict=True)
-    return Read(torch.cat(h).float(), torch.cat(logp))
+    return TextLosses(torch.cat(h).float(), torch.cat(logp))
 
 
 def gradient_sizes(model: LanguageModel, ids: Tensor, segment: int = SEGMENT) -> list[Tensor]:
@@ -151,7 +151,7 @@ def read_dynamic(
     sizes: list[Tensor],
     segment: int = SEGMENT,
     progress: Callable[[int], object] | None = None,
-) -> Read:
+) -> TextLosses:
     """The same, with a step of learning behind every segment; the weights are put back after it."""
     parameters: list[Tensor] = list(model.parameters())
     trained = [p.detach().clone() for p in parameters]
@@ -169,7 +169,7 @@ def read_dynamic(
                 p.lerp_(p0, decay).addcmul_(g, eta, value=-1)
         return *found, model.detached(predicted.state)
 
-    step = Replayed(learn) if x.is_cuda else learn
+    step = ReplayedStep(learn) if x.is_cuda else learn
     state, parts = None, []
     try:
         for a, b in _segments(x, y, segment):
@@ -182,10 +182,10 @@ def read_dynamic(
         with torch.no_grad():
             for p, p0 in zip(parameters, trained, strict=True):
                 p.copy_(p0)
-    return Read(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return TextLosses(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-class Replayed:
+class ReplayedStep:
     """A step on a GPU as a graph, from the third on: one of five tokens is all launches."""
 
     def __init__(self, step: Callable[[Tensor, Tensor, State | None], Segment]) -> None:

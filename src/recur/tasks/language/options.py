@@ -9,15 +9,15 @@ from typing import Literal, Self
 from recur.errors import OptionError, unknown
 from recur.models.options import Direction, LanguageModelOptions
 from recur.options import Between, Count, Natural, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.common.options import SplitOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
 """Defaults for many types."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOptions, CarryOptions):
-    """Which token of a text comes next; `recur sample` writes."""
+class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOptions, WarmStartOptions):
+    """Predict the next token of a text; `recur sample` generates text."""
 
     title = "language"
 

@@ -1,4 +1,4 @@
-"""What a trained language model can do: write, measure, take a step."""
+"""Trained language model: generation, evaluation, and single steps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.baselines.text_ngrams import evaluate_ngram, fit_best_ngram
 from recur.data.text import Corpus, Vocab
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Floats, Ids
@@ -19,19 +20,18 @@ from recur.decoding import SamplingOptions, beam_continuations, encode_prompt, g
 from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.options import Natural, checked
-from recur.tasks.contract import Predictor, Task
-from recur.tasks.inputs import Inputs, inputs_of
+from recur.tasks.common.contract import Task
+from recur.tasks.common.metrics import perplexity
+from recur.tasks.common.predictor import PredictionInputs, Predictor, read_inputs
 from recur.tasks.language import adapting
-from recur.tasks.language.baseline import best_ngram, ngram_row
 from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of, test_text
-from recur.tasks.language.measure import log_probabilities, mean_loss
+from recur.tasks.language.evaluation import log_probabilities, mean_loss
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.scores import perplexity
 from recur.utils.types import JsonObject
 
 
 class Language(Predictor[LanguageModel]):
-    """A trained language model: its run, vocabulary and weights."""
+    """Trained language model: its run, vocabulary and weights."""
 
     task: Task[LanguageOptions, LanguageData, LanguageModel, Any]
 
@@ -45,7 +45,7 @@ class Language(Predictor[LanguageModel]):
 
     @property
     def backward(self) -> bool:
-        """Whether it reads texts, and writes them, from their end."""
+        """Whether the model reads and generates from the end of a text."""
         return self.options.direction == "backward"
 
     def stream(
@@ -122,7 +122,7 @@ class Language(Predictor[LanguageModel]):
     def _predict(
         self, lines: Iterable[str], *, length: int = 200, samples: int = 1, stop: str = "\n", **options: Any
     ) -> Iterator[JsonObject]:
-        """What it writes behind each line, up to its end (`stop`) or so many tokens; drawn, several with `samples`."""
+        """Yield a continuation of each line, up to `stop` or the number of tokens; several with `samples`."""
         known = {"seed", "width", *SamplingOptions.__dataclass_fields__}
         self.refuse({name: value for name, value in options.items() if name not in known})
         for line in lines:
@@ -130,9 +130,9 @@ class Language(Predictor[LanguageModel]):
             yield {"input": line, "output": made[0], "nbest": [{"output": text} for text in made]}
 
     def probabilities(self, given: Any) -> Any:
-        """Of every token behind a text; or a list of those behind each of several."""
-        one, several = inputs_of(given, files=False)
-        logits = (read_prompt(self.model, self._lead(text))[0][0] for text in Inputs(several, files=False))
+        """Return the probability of every next token of a text, or a list of them for several."""
+        one, several = read_inputs(given, files=False)
+        logits = (read_prompt(self.model, self._lead(text))[0][0] for text in PredictionInputs(several, files=False))
         found = [dict(zip(self.vocab.tokens, row.softmax(-1).tolist(), strict=True)) for row in logits]
         return found[0] if one else found
 
@@ -151,8 +151,8 @@ class Language(Predictor[LanguageModel]):
             row["beside"] = [self._row(*found, text) for found in self._adapted(text, cache, dynamic)]
         if ngrams and self.has_training_texts():
             train, valid, _ = corpora(self.options)
-            ngram, _ = best_ngram(self.vocab, train, valid, self.backward)
-            beside = ngram_row(f"{ngram.order}-gram of the same text", ngram, text)
+            ngram, _ = fit_best_ngram(self.vocab, train, valid, self.backward)
+            beside = evaluate_ngram(f"{ngram.order}-gram of the same text", ngram, text)
             row["beside"] = [*row.get("beside", ()), beside]
         return row
 
@@ -189,7 +189,7 @@ class Language(Predictor[LanguageModel]):
         return torch.cat([y.new_tensor([first_input(self.vocab)]), y[:-1]]), y
 
     def measure(self, text: Corpus, progress: Callable[[int], object] | None = None) -> JsonObject:
-        """Perplexity and its kin, the state carried through all of a text."""
+        """Return perplexity and related metrics, with the state carried through the whole text."""
         ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
         if not len(ids):
             raise OptionError(f"{text.name} has no token to measure on")
@@ -217,7 +217,7 @@ class Language(Predictor[LanguageModel]):
         }
 
     def perplexity(self, text: str | Corpus) -> float:
-        """Of all tokens of a text, the state carried through it."""
+        """Return the perplexity of a text, with the state carried through it."""
         if not isinstance(text, Corpus):
             return perplexity(-float(self.logprobs(self.vocab.encode(normalised(text))).mean()))
         ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
@@ -236,17 +236,17 @@ class Language(Predictor[LanguageModel]):
         return log_probabilities(self.model, in_reading_order(ids, self.options), first_input(self.vocab))
 
     def logprob(self, text: str) -> float:
-        """log P of a whole text, in nats."""
+        """Return log P of a text, in nats."""
         return sum(logp for _, logp in self.token_logprobs(text))
 
     def token_logprobs(self, text: str) -> list[tuple[str, float]]:
-        """The tokens of a text in the order of reading, each with log P given those before it."""
+        """Return the tokens of a text in reading order, each with log P given those before it."""
         ids = self.vocab.encode(normalised(text))
         tokens = [self.vocab.tokens[k] for k in in_reading_order(ids, self.options)]
         return list(zip(tokens, self.logprobs(ids).tolist(), strict=True))
 
     def step(self, token: str | int, state: State | None = None) -> tuple[dict[str, float], State]:
-        """One token in; the probability of every next one, and the state to hand back in with it."""
+        """Read one token; return the probability of every next token, and the state for the next call."""
         k = token if isinstance(token, int) else self.vocab.ids.get(token, -1)
         if not 0 <= k < len(self.vocab):
             raise OptionError(f"token {token!r} is not in the vocabulary")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from recur.models.options import EncoderDecoderOptions
 from recur.options import BelowOne, Between, Count, Natural, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import WritingOptions
+from recur.tasks.common.options import DecoderTaskOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
 
@@ -18,8 +18,8 @@ SENTENCES = {"hidden": 256, "embedding": 128, "embedding_init": "normal:1"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
-    """Sequences from sequences: lines `source TAB target`, or two files."""
+class Seq2SeqOptions(DecoderTaskOptions, EncoderDecoderOptions):
+    """Map sequences to sequences. Input: lines `source TAB target`, or two files."""
 
     title = "seq2seq"
     reads = "pairs"

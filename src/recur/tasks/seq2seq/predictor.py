@@ -1,4 +1,4 @@
-"""What a trained encoder–decoder can do: write what follows from a source, by search or by chance, and be measured."""
+"""Trained encoder–decoder: beam search, sampling, attention and evaluation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.batching import padded
 from recur.data.text import UNK, Pair, read_pairs
 from recur.data.text.stream import Ids
 from recur.decoding import (
@@ -24,18 +25,16 @@ from recur.decoding import (
 )
 from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq
-from recur.tasks.contract import Predictor
-from recur.tasks.examples import padded, split, test_part
-from recur.tasks.pairs import EncodedPair, PairBatch
-from recur.tasks.scores import perplexity
-from recur.tasks.seq2seq.judge import judge
-from recur.tasks.seq2seq.task import Seq2SeqTask
-from recur.tasks.writing import ROWS, pair_batches
+from recur.tasks.common.batching import EncodedPair, PairBatch, split, test_part
+from recur.tasks.common.metrics import perplexity
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.teacher_forcing import ROWS, pair_batches
+from recur.tasks.seq2seq.task import Seq2SeqTask, judge
 from recur.utils.types import JsonObject, Metrics
 
 
 class Transducer(Predictor[Seq2Seq]):
-    """A trained encoder–decoder, or several that write as one."""
+    """Trained encoder–decoder, or an ensemble."""
 
     ensembles = True
     task: Seq2SeqTask

@@ -10,13 +10,12 @@ from recur.data.text.conll import TagColumns, parse_column
 from recur.errors import OptionError
 from recur.models.options import Direction, WordTaggerOptions
 from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, TaskOptions, Token, VocabOptions
-from recur.tasks.signal_options import InputOptions
+from recur.tasks.common.options import InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, CarryOptions):
-    """A tag for every word: CoNLL columns."""
+class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, WarmStartOptions):
+    """Tag every word of a sentence. Input: CoNLL columns."""
 
     title = "tag"
     reads = "tagged"

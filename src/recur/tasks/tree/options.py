@@ -8,12 +8,12 @@ from typing import Literal
 
 from recur.models.options import TreeModelOptions
 from recur.options import Between, Count, OneOf, Positive, Share
-from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions
+from recur.tasks.common.options import FoldOptions, TaskOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, CarryOptions):
-    """A class for every node of a tree: bracketed trees."""
+class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, WarmStartOptions):
+    """Classify every node of a tree. Input: bracketed trees."""
 
     title = "tree"
     reads = "trees"

@@ -10,10 +10,9 @@ from typing import Any
 
 from recur.errors import RunError
 from recur.tasks import arguments_of, open_predictor
-from recur.tasks.metrics import metric_of, show, words
-from recur.tasks.predictions import html_table
-from recur.tasks.predictor import Predictor
-from recur.tasks.registry import with_paths
+from recur.tasks.common.metrics import format_metric, metric_label, metric_of
+from recur.tasks.common.predictor import Predictor, html_table
+from recur.tasks.common.registry import with_paths
 from recur.training.sweeps.folder import Record, Trial
 from recur.training.sweeps.study import Study, quiet
 from recur.utils.types import JsonObject
@@ -85,9 +84,13 @@ class Sweep:
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """A table of the best: its header and its rows."""
         metric = self.record.metric
-        header = ["trial", words(metric), *self.record.search]
+        header = ["trial", metric_label(metric), *self.record.search]
         rows = [
-            [t.run, show(metric, t.value or 0.0), *(_shown(t.params.get(name, "")) for name in self.record.search)]
+            [
+                t.run,
+                format_metric(metric, t.value or 0.0),
+                *(_shown(t.params.get(name, "")) for name in self.record.search),
+            ]
             for t in self.ranked()[:FIRST]
         ]
         return header, rows
@@ -97,8 +100,10 @@ class Sweep:
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) or "no trial yet"
         if not self.ranked():
             return f"Sweep({str(self.path)!r}; {counts})"
-        value = show(self.record.metric, self.best.value or 0.0)
-        return f"Sweep({str(self.path)!r}; {counts}; best {words(self.record.metric)} {value} by {self.best.run})"
+        value = format_metric(self.record.metric, self.best.value or 0.0)
+        return (
+            f"Sweep({str(self.path)!r}; {counts}; best {metric_label(self.record.metric)} {value} by {self.best.run})"
+        )
 
     def _repr_html_(self) -> str:
         header, rows = self.rows()

@@ -15,7 +15,7 @@ from recur.errors import OptionError, shown, unknown
 from recur.options import checked, flag_of, hints, value_of
 from recur.options.search import Between, OneOf, Search, Value
 from recur.tasks import options_class, refusal
-from recur.tasks.registry import PATHS
+from recur.tasks.common.registry import PATHS
 
 Asked = Mapping[str, Search] | Sequence[str] | None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from recur.errors import RecurError
 from recur.options.search import OneOf, Search, Value
-from recur.tasks.metrics import metric_of
+from recur.tasks.common.metrics import metric_of
 from recur.training.sweeps.folder import Record, Trial
 
 STARTUP = 5

@@ -19,10 +19,10 @@ from recur.options.search import OneOf
 from recur.runs import Run, is_run
 from recur.runs.lock import Lock
 from recur.tasks import make_options, options_of_run, task_class, task_of
-from recur.tasks.predictor import file_names
-from recur.tasks.recognise import choose_task
-from recur.tasks.registry import with_paths, without_paths
-from recur.tasks.runs import check_texts_of_file
+from recur.tasks.common.predictor import file_names
+from recur.tasks.common.recognition import choose_task
+from recur.tasks.common.registry import with_paths, without_paths
+from recur.tasks.common.runs import check_texts_of_file
 from recur.training import Callback, Event, Outcome, resume, train
 from recur.training.in_memory import Data
 from recur.training.sweeps.folder import PRUNERS, Pruner, Record, Trial, is_sweep
