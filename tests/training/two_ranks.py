@@ -59,7 +59,7 @@ def begin(out: str, ranks: Ranks, task: str = "language", stop_after: int = 0, *
         Trainer.train_on = ORDINARY  # type: ignore[method-assign]
 
 
-ORDINARY, BUCKET = Trainer.train_on, one_message.BUCKET
+ORDINARY = Trainer.train_on
 
 
 def stop_at(stop: threading.Event, step: int) -> None:
@@ -93,9 +93,6 @@ def main(folder: str) -> None:
         begin("two/compressed-buckets", ranks, **BOOK)
     with joined(launch(), "cpu") as ranks:
         begin("two/buckets", ranks, **BOOK)
-    one_message.BUCKET, one_message.RANKS = BUCKET, 0  # as if they were of several machines
-    with joined(launch(), "cpu") as ranks:
-        begin("two/machines", ranks, **BOOK)
 
 
 if __name__ == "__main__":

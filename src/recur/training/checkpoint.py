@@ -133,7 +133,7 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
             group["t0"] = float(t0)
     trainer.optimizer.load_state_dict({**optimizer, "state": kept})
     trainer.schedule.load(state["schedule"])
-    trainer.stepper.scaler.load_state_dict(_scaler(state.get("scaler", {}), trainer.stepper.scaler.state_dict()))
+    trainer.stepper.scaler.load_state_dict(_scaler(state["scaler"], trainer.stepper.scaler.state_dict()))
     for name, number in numbers.items():
         setattr(trainer, name, number)
     trainer.best_metrics = metrics

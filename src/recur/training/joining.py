@@ -15,10 +15,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from recur.errors import OptionError, RankError, RecurError
 from recur.training.ranks import FAILED, Ranks, SeveralRanks, local_device
-from recur.training.shared_memory import PATIENCE
 from recur.utils.launch import Launch
 
-STEP = timedelta(seconds=PATIENCE)
+STEP = timedelta(minutes=5)
 """What a step of another rank may take; one that takes longer hangs."""
 
 _JOINED = itertools.count()

@@ -6,7 +6,7 @@ does which parameters had a gradient at all (a learned first state has none in t
 
     w g,  w,  what else is agreed on          g the gradient of its mean loss, w what that is a mean over
 
-and divides the sum of the first by that of the second. Ranks of one machine add up by shared memory, others by gloo.
+and divides the sum of the first by that of the second.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-
-from recur.training.shared_memory import RANKS, Group, SharedMemory
 
 BUCKET = 25 * 2**20
 """Bytes; above, DistributedDataParallel has several and sends the first ones early."""
@@ -39,11 +37,9 @@ def same_start(model: nn.Module) -> None:
 class OneMessage:
     """Memory for a step's gradients, in which they stay until the optimiser has used them."""
 
-    def __init__(self, group: Group, one_machine: bool, compress: str = "none") -> None:
-        self.group, self.compress = group, compress
-        self._by_memory = one_machine and 1 < group.size <= RANKS and compress == "none"
+    def __init__(self, compress: str = "none") -> None:
+        self.compress = compress
         self._memory = torch.empty(0)
-        self._shared: SharedMemory | None = None
 
     def average(self, model: nn.Module, weight: float, also: Sequence[float]) -> tuple[float, list[float]]:
         """Every gradient becomes the mean over ranks, by their weights; the sum of the weights, and that of `also`."""
@@ -62,9 +58,6 @@ class OneMessage:
         return total, rest[: len(also)]
 
     def _send(self, memory: Tensor, head: int) -> None:
-        if self._shared is not None:
-            self._shared.add_up(memory)
-            return
         if self.compress == "none":
             dist.all_reduce(memory)
             return
@@ -78,5 +71,4 @@ class OneMessage:
     def _of(self, size: int, dtype: torch.dtype) -> Tensor:
         if self._memory.numel() != size or self._memory.dtype != dtype:
             self._memory = torch.empty(size, dtype=dtype)
-            self._shared = SharedMemory.of(self.group, size, dtype) if self._by_memory else None
         return self._memory

@@ -120,7 +120,7 @@ class SeveralRanks(Ranks):
     def __init__(self, at: Launch, store: dist.Store, compress: str) -> None:  # type: ignore[name-defined]
         super().__init__(at)
         self.store, self.together = store, Together(compress)
-        self.message = OneMessage(self, at.locals == at.size, compress)
+        self.message = OneMessage(compress)
         self._model: nn.Module | None = None
         self._small = False
         """Whether its gradients are one message."""
