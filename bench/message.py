@@ -10,7 +10,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from recur.training import joined
+from recur.training import process_group
 from recur.utils.launch import launch
 
 MESSAGES = 200
@@ -28,7 +28,7 @@ def milliseconds(size: int) -> dict[str, float]:
 
 def main(size: int) -> None:
     torch.set_num_threads(1)
-    with joined(launch()) as ranks:
+    with process_group(launch()) as ranks:
         found = milliseconds(size)
         if ranks.writes:
             print(json.dumps({"bytes": size, **found}))

@@ -38,7 +38,7 @@ from recur.tasks import make_options, open_predictor
 from recur.tasks.contract import file_names
 from recur.tasks.recognise import choose_task
 from recur.training import Callback, train
-from recur.training.in_memory import Data
+from recur.training.in_memory_data import InMemoryData
 from recur.utils.trust import name_cell
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def fit(
     out = None if out is None else _folder("out", out)
     name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
-    data = Data.of(given, options) if answers is not None or is_data(given) else None
+    data = InMemoryData.of(given, options) if answers is not None or is_data(given) else None
     if data is None:
         names = [] if texts is None else file_names(texts)
         if texts is not None and not names:

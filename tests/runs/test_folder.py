@@ -14,7 +14,7 @@ from recur.data.text import Characters, Corpus, Vocab
 from recur.errors import OptionError, RunError
 from recur.runs import Run, is_run, pick_device, read_json, read_jsonl
 from recur.runs.manifest import Manifest
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 
 
 def make(path: Path) -> Run:
@@ -226,17 +226,17 @@ def test_killed_before_a_file_was_replaced_it_is_the_old_one_that_stays(
     run = make(tmp_path / "r")
     run.save_weights(nn.Linear(2, 3))
     checkpoint(run, 0)
-    write = Place.write
+    write = SafeDir.write
 
-    def killed(place: Place, name: str, content: bytes) -> None:
+    def killed(place: SafeDir, name: str, content: bytes) -> None:
         if name == "model.safetensors":
             raise KeyboardInterrupt
         write(place, name, content)
 
-    monkeypatch.setattr(Place, "write", killed)
+    monkeypatch.setattr(SafeDir, "write", killed)
     with pytest.raises(KeyboardInterrupt):
         run.save_weights(nn.Linear(2, 3))
-    monkeypatch.setattr(Place, "write", write)
+    monkeypatch.setattr(SafeDir, "write", write)
     run.release()
     again = Run.open(run.path, writing=True)
     again.rewind(again.load_checkpoint()[0])  # which commits

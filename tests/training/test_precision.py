@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from recur.errors import OptionError
-from recur.runs import check_precision, computing_in, pick_precision, weights
+from recur.runs import autocast_in, check_precision, pick_precision, weights
 from recur.tasks import make_options, open_predictor, task_class, task_of
 from recur.tasks.adding.options import AddingOptions
 from recur.training import Trainer, resume, train
-from recur.training.graphs import form_of, refusal
+from recur.training.graphs import batch_signature, cuda_graph_blocker
 from tests.small_runs import begin, reopen, stop_after
 
 CPU = torch.device("cpu")
@@ -55,7 +55,7 @@ def test_products_are_of_the_precision() -> None:
     x = torch.randn(3, 3)
     found = {}
     for name in ("float32", "bfloat16", "float16"):
-        with computing_in(name, CPU):  # type: ignore[arg-type]
+        with autocast_in(name, CPU):  # type: ignore[arg-type]
             found[name] = (x @ x).dtype
     assert list(found.values()) == [torch.float32, torch.bfloat16, torch.float16]
 
@@ -113,7 +113,7 @@ def test_graphs_are_refused_with_the_reason(book: str, tmp_path: Path) -> None:
     for fields, words in reasons:
         options = made.options.changed(**fields)
         made.stepper.task = task_of(options)
-        assert words in refusal(made.stepper, options, made.data)
-        assert bool(words) == bool(refusal(made.stepper, options, made.data))
-    assert form_of([1]) is None
-    assert form_of(next(made.stream.batches())) is None, "arrays are of no form"
+        assert words in cuda_graph_blocker(made.stepper, options, made.data)
+        assert bool(words) == bool(cuda_graph_blocker(made.stepper, options, made.data))
+    assert batch_signature([1]) is None
+    assert batch_signature(next(made.stream.batches())) is None, "arrays are of no form"

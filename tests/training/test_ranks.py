@@ -21,7 +21,7 @@ from campaigns.small import TASKS, set_up
 from recur.errors import OptionError, RankError
 from recur.runs import Run
 from recur.training import resume
-from recur.training.ranks import ALONE, SeveralRanks
+from recur.training.distributed import SINGLE_PROCESS, MultiProcessGroup
 from recur.utils.launch import Launch, first_node, launch
 from tests.support import TOLERANCE, close
 from tests.training.two_ranks import BOOK, begin, fields_of, weights
@@ -55,9 +55,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     kept = {name: os.environ.get(name) for name in ("RECUR_STATE", "RECUR_CACHE")}
     set_up(path)
     for task in TASKS:
-        begin(f"one/{task}", ALONE, task, **fields_of(task))
-    begin("one/straight", ALONE, **BOOK)
-    begin("one/begun", ALONE, stop_after=11, **BOOK)
+        begin(f"one/{task}", SINGLE_PROCESS, task, **fields_of(task))
+    begin("one/straight", SINGLE_PROCESS, **BOOK)
+    begin("one/begun", SINGLE_PROCESS, stop_after=11, **BOOK)
     two = started(["-m", "tests.training.two_ranks", str(path)], path, TORCH_CPP_LOG_LEVEL="ERROR")
     out, err = ended(two)
     assert two.returncode == 0, err[-3000:]
@@ -219,11 +219,11 @@ def test_the_environment_says_which_process_this_is() -> None:
 
 def test_a_rank_that_was_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun keeps the store, so that a rank that dies before the first step leaves no other trace."""
-    monkeypatch.setattr("recur.training.ranks.LOOK", timedelta(seconds=0.1))
+    monkeypatch.setattr("recur.training.distributed.POLL_INTERVAL", timedelta(seconds=0.1))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     store = dist.HashStore()  # type: ignore[attr-defined]
-    ranks = SeveralRanks(Launch(1, 2, 1, 2), store, "none")
+    ranks = MultiProcessGroup(Launch(1, 2, 1, 2), store, "none")
     store.set("process/0", json.dumps([socket.gethostname(), ended.pid]))
     with pytest.raises(RankError, match="rank 0 has ended"):
         ranks.first(lambda: None)
@@ -231,5 +231,5 @@ def test_a_rank_that_was_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
     store.set("told/2", json.dumps(3))
     assert ranks.first(lambda: None) == 3
     assert not ranks._has_ended(0), "it runs"
-    elsewhere = SeveralRanks(Launch(2, 4, 0, 2), store, "none")
+    elsewhere = MultiProcessGroup(Launch(2, 4, 0, 2), store, "none")
     assert not elsewhere._has_ended(0), "the number of a process of another machine says nothing"

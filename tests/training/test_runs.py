@@ -20,10 +20,10 @@ import recur
 from recur.cli.app import run as command
 from recur.errors import RecurError, RunError
 from recur.runs import Run
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.runs.weights import to_bytes
 from recur.tasks import make_options
-from recur.training import Event, measuring, resume, train
+from recur.training import Event, evaluate, resume, train
 from recur.utils.trust import is_trusted, trust
 from tests.small_runs import begin, reopen, stop_after
 from tests.support import become_another_user
@@ -375,15 +375,15 @@ def test_an_error_of_a_callback_is_its_own(here: Path) -> None:
 
 
 def test_a_full_disk_before_the_first_step_leaves_no_lock_held(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, kept = Place.write, []
+    write, kept = SafeDir.write, []
 
-    def full(place: Place, name: str, content: bytes) -> None:
+    def full(place: SafeDir, name: str, content: bytes) -> None:
         if name == "config.toml":
             raise OSError(28, "No space left on device", str(place.path / name))
         write(place, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "write", full)
+        patch.setattr(SafeDir, "write", full)
         with pytest.raises(RunError, match="No space left on device: r/config.toml; .* begin again") as error:
             recur.fit("book.txt", out="r", **SMALL)
         kept.append(error)  # as a notebook does
@@ -438,8 +438,8 @@ def test_a_full_disk_is_said_with_the_way_on(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_long_validation_part_is_thinned_inside_the_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some examples while it trains, then all of them with the best weights: the figures of the whole part."""
-    monkeypatch.setattr(measuring, "MEASURING", 1e-6)
-    monkeypatch.setattr(measuring, "FEWEST", 5)
+    monkeypatch.setattr(evaluate, "MEASURING", 1e-6)
+    monkeypatch.setattr(evaluate, "FEWEST", 5)
     Path("many.tsv").write_text("".join(f"{'ab'[k % 2]}\t{'xy'[k % 2] * (1 + k % 7)}\n" for k in range(4000)))
     options = make_options(
         "classify",

@@ -17,7 +17,7 @@ import torch
 from campaigns.small import TASKS
 from recur.runs import Run
 from recur.tasks import make_options, options_class
-from recur.training import Ranks, Trainer, joined, one_message, resume, train
+from recur.training import ProcessGroup, Trainer, distributed, process_group, resume, train
 from recur.utils.launch import launch
 
 PLAIN = {"batch": 5, "steps": 4, "threads": 1, "device": "cpu", "optimizer": "sgd", "rate": 0.1, "baseline": False}
@@ -49,7 +49,7 @@ def weights(path: Path | str) -> dict[str, torch.Tensor]:
     return {name: value for name, value in Run.open(path).load_checkpoint()[1].items() if name.startswith("model/")}
 
 
-def begin(out: str, ranks: Ranks, task: str = "language", stop_after: int = 0, **fields: Any) -> None:
+def begin(out: str, ranks: ProcessGroup, task: str = "language", stop_after: int = 0, **fields: Any) -> None:
     stop = threading.Event()
     if stop_after and ranks.rank == ranks.size - 1:
         stop_at(stop, stop_after)
@@ -74,7 +74,7 @@ def stop_at(stop: threading.Event, step: int) -> None:
 def main(folder: str) -> None:
     os.chdir(folder)
     torch.set_num_threads(1)
-    with joined(launch(), "cpu") as ranks:
+    with process_group(launch(), "cpu") as ranks:
         for task in TASKS:
             begin(f"two/{task}", ranks, task, **fields_of(task))
         begin("two/straight", ranks, **DROPPED)
@@ -87,11 +87,11 @@ def main(folder: str) -> None:
         ranks.at = ranks.at._replace(restarts=1)
         resume("two/timed", minutes=0.01, ranks=ranks)  # of what was begun before the restart nothing is left
         begin("two/timed", ranks, **{**BOOK, "steps": 9})
-    with joined(launch(), "cpu", "bfloat16") as ranks:
+    with process_group(launch(), "cpu", "bfloat16") as ranks:
         begin("two/compressed", ranks, **BOOK)
-        one_message.BUCKET = 0  # as if gradients were too many
+        distributed.BUCKET_BYTES = 0  # as if gradients were too many
         begin("two/compressed-buckets", ranks, **BOOK)
-    with joined(launch(), "cpu") as ranks:
+    with process_group(launch(), "cpu") as ranks:
         begin("two/buckets", ranks, **BOOK)
 
 

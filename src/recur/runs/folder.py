@@ -41,13 +41,13 @@ from recur.runs.manifest import (
     Checkpoint,
     Fingerprint,
     Manifest,
-    Recorded,
+    VerifiedFolder,
     is_baseline,
     parse_object,
     read_manifest,
     sha256,
 )
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.runs.trust import check_free, is_run, taken
 from recur.runs.weights import check_weights, from_bytes, to_bytes
 from recur.utils.files import sync_folder
@@ -71,7 +71,7 @@ class _Named(dict[str, Vocab]):
         raise RunError(f"{self.path} is damaged: it has no {name}.json")
 
 
-class Run(Recorded):
+class Run(VerifiedFolder):
     """One folder."""
 
     def __init__(self, path: Path, manifest: Manifest, vocabs: Vocabs, lock: Lock | None = None) -> None:
@@ -148,7 +148,7 @@ class Run(Recorded):
             raise RunError(f"{path} is not a run: it has no manifest.json")
         lock = Lock(path) if writing else None
         try:
-            run = cls(path, read_manifest(Place(path)), _Named(path), lock)
+            run = cls(path, read_manifest(SafeDir(path)), _Named(path), lock)
             run.trusting = trust
             if writing:
                 run.check_files()

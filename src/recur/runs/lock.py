@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 
 NAME = "lock"
 LOOKING = 0.2
@@ -30,7 +30,7 @@ class Lock:
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         while True:
-            self._handle = Place(folder).open(NAME, os.O_RDWR | os.O_CREAT)
+            self._handle = SafeDir(folder).open(NAME, os.O_RDWR | os.O_CREAT)
             try:
                 self._take()
                 # Its last holder may have removed the file that was opened: then the lock is on nothing.
@@ -93,7 +93,7 @@ def holder_of(folder: Path) -> dict[str, str] | None:
     """Who is writing into a folder now: the `host`, the `process` and `since` when, as far as the file says it; None
     where nobody is."""
     try:
-        handle = Place(folder).open(NAME, os.O_RDONLY)
+        handle = SafeDir(folder).open(NAME, os.O_RDONLY)
     except (OSError, RunError):
         return None
     try:
@@ -132,7 +132,7 @@ def _is_alive(holder: dict[str, str]) -> bool:
 def is_ours(folder: Path) -> bool:
     """Whether a folder has a lock file that one of us wrote."""
     try:
-        return {"host", "process", "since"} == {*json.loads(Place(folder).read(NAME, 1 << 12))}
+        return {"host", "process", "since"} == {*json.loads(SafeDir(folder).read(NAME, 1 << 12))}
     except (OSError, RunError, ValueError, TypeError, RecursionError):
         return False
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.runs.manifest import Extent, parse_jsonl, parse_object, sha256
-from recur.runs.safe_dir import Place
+from recur.runs.manifest import LogExtent, parse_jsonl, parse_object, sha256
+from recur.runs.safe_dir import SafeDir
 from recur.utils.limits import JSON_BYTES, LOG_RECORDS
 from recur.utils.types import JsonObject
 
@@ -21,12 +21,12 @@ TAIL = LOG_RECORDS
 class Log:
     """One of them."""
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, place: SafeDir, name: str) -> None:
         self.place, self.name, self.path = place, name, place.path / name
         self._length, self._sha = 0, hashlib.sha256()
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> LogExtent:
         """What was written so far."""
         return self._length, self._sha.hexdigest()
 
@@ -36,14 +36,14 @@ class Log:
         self._length += len(line)
         self._sha.update(line)
 
-    def read(self, known: Extent | None = None) -> list[JsonObject]:
+    def read(self, known: LogExtent | None = None) -> list[JsonObject]:
         """All entries; a line that a killed process left half-written is passed over, and other damage refused."""
         content = self._content()
         if known is not None and not _begins_with(content, known):
             raise RunError(f"{self.path} is damaged: it is not what this run wrote")
         return parse_jsonl(content, refuse=str(self.path))
 
-    def rewind(self, to: Extent) -> str | None:
+    def rewind(self, to: LogExtent) -> str | None:
         """Back to what was written by then: what was measured behind it will be measured again. Damage is said."""
         try:
             content = self._content()
@@ -66,7 +66,7 @@ class Log:
             return b""
 
 
-def _begins_with(content: bytes, known: Extent) -> bool:
+def _begins_with(content: bytes, known: LogExtent) -> bool:
     length, digest = known
     return len(content) >= length and sha256(content[:length]) == digest
 
@@ -74,7 +74,7 @@ def _begins_with(content: bytes, known: Extent) -> bool:
 def read_json(path: Path) -> JsonObject | None:
     """The object of a file of a run, or None where there is none."""
     try:
-        return parse_object(Place(path.parent).read(path.name, JSON_BYTES))
+        return parse_object(SafeDir(path.parent).read(path.name, JSON_BYTES))
     except (OSError, RunError):
         return None
 
@@ -82,7 +82,7 @@ def read_json(path: Path) -> JsonObject | None:
 def read_jsonl(path: Path) -> list[JsonObject]:
     """Return the records of a log of a run, at most LOG_RECORDS; a line that is not a JSON object is skipped."""
     try:
-        return parse_jsonl(Place(path.parent).read(path.name, JSON_BYTES))
+        return parse_jsonl(SafeDir(path.parent).read(path.name, JSON_BYTES))
     except (OSError, RunError):
         return []
 
@@ -90,7 +90,7 @@ def read_jsonl(path: Path) -> list[JsonObject]:
 def read_tail(path: Path, most: int = TAIL) -> list[JsonObject]:
     """Return the newest records of a log of a run, from its last bytes alone: a log may have any number of lines."""
     try:
-        content, size, _ = Place(path.parent).read_from(path.name, -most, most)
+        content, size, _ = SafeDir(path.parent).read_from(path.name, -most, most)
     except (OSError, RunError):
         return []
     if size > most:
@@ -106,7 +106,7 @@ POINTS = 2000
 class Progress:
     """The points of a run."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SafeDir) -> None:
         self.place = place
         self._there = False
         self._last = -1.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recur.errors import RunError
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.utils.limits import JSON_BYTES, JSON_VALUES, LOG_LINE, LOG_RECORDS, check_json, json_values
 from recur.utils.types import JsonObject
 
@@ -88,7 +88,7 @@ SLOTS = ("resume/a.safetensors", "resume/b.safetensors")
 """The newest checkpoint and the one before it, in turn."""
 
 
-Extent = tuple[int, str]
+LogExtent = tuple[int, str]
 """How many bytes of a log had been written, and their digest."""
 
 
@@ -113,7 +113,7 @@ class Checkpoint:
     file: str
     sha256: str
     step: int
-    logs: dict[str, Extent]
+    logs: dict[str, LogExtent]
     """What had been written of each log."""
 
 
@@ -183,7 +183,7 @@ def _checkpoint(entry: Any) -> Checkpoint:
     return Checkpoint(fields["file"], _sha256(fields["sha256"]), _count(fields["step"]), logs)
 
 
-def _extent(found: Any) -> Extent:
+def _extent(found: Any) -> LogExtent:
     length, digest = _is(list, found)
     return _count(length), _sha256(digest)
 
@@ -228,11 +228,11 @@ def _is(kind: type, value: Any) -> Any:
     return value
 
 
-class Recorded:
+class VerifiedFolder:
     """A folder whose manifest knows its files."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.place, self.manifest = path, Place(path), manifest
+        self.path, self.place, self.manifest = path, SafeDir(path), manifest
 
     def read(self, name: str, most: int = JSON_BYTES) -> bytes:
         """The content of a file as it was written; another one is refused."""
@@ -286,7 +286,7 @@ class Recorded:
         return RunError(f"{self.path / name} is not what this run wrote: it was changed or damaged since; put it back")
 
 
-def read_manifest(place: Place) -> Manifest:
+def read_manifest(place: SafeDir) -> Manifest:
     name = str(place.path / NAME)
     try:
         return Manifest.from_json(place.read(NAME, JSON_BYTES), name)

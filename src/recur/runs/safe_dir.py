@@ -1,6 +1,6 @@
 """The files inside one folder, by name, and nothing outside of it.
 
-A run may come from anybody, with anything in it. Every file of a run, a sweep or the studio is opened by `Place.open`:
+A run may come from anybody, with anything in it. Every file of a run, a sweep or the studio is opened by `SafeDir.open`:
 relative to its folder, without following symbolic links, and only if it is a regular file with exactly one hard link. A
 pipe is never waited for, and no file outside of the folder is read or changed.
 
@@ -33,7 +33,7 @@ PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 """A file that was being written when its writer ended."""
 
 
-class Place:
+class SafeDir:
     """A folder; names are relative to it, with at most one folder in them: `resume/a.safetensors`."""
 
     def __init__(self, path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from recur.errors import RunError
 from recur.runs import lock, manifest
 from recur.runs.manifest import Fingerprint
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.utils.trust import DigestFile
 
 _TEXTS = DigestFile("texts")
@@ -95,7 +95,7 @@ def data_folder(path: Path) -> Iterator[Path]:
     removed."""
     check_free(path)
     path.mkdir(parents=True, exist_ok=True)
-    Place(path).make_folder(DATA)
+    SafeDir(path).make_folder(DATA)
     held = lock.Lock(path)
     try:
         yield path / DATA

@@ -16,7 +16,7 @@ from torch import Tensor
 from recur.errors import OptionError, RunError, TextError
 from recur.options import check_device
 from recur.runs.manifest import parse_json
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.utils.limits import TENSOR_HEADER, check_count
 from recur.utils.types import JsonObject
 
@@ -38,7 +38,7 @@ def from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], JsonObjec
     return tensors, about
 
 
-def read_about(place: Place, name: str) -> JsonObject:
+def read_about(place: SafeDir, name: str) -> JsonObject:
     """Return what a file of tensors says of itself, from its header alone; nothing where it cannot be read."""
     try:
         return _about(place.read_from(name, 0, 8 + TENSOR_HEADER)[0], name)
@@ -111,7 +111,7 @@ def _multiplies_bfloat16() -> bool:
 
 
 @contextmanager
-def products_of(precision: Precision, device: torch.device) -> Iterator[None]:
+def matmul_precision(precision: Precision, device: torch.device) -> Iterator[None]:
     """While this lasts, a GPU's products of float32 read what this says; torch's switches are put back after it."""
     number = "ieee" if precision == "float32" else "tf32"
     before = {op: torch._C._get_fp32_precision_getter("cuda", op) for op in SWITCHES if device.type == "cuda"}
@@ -125,10 +125,10 @@ def products_of(precision: Precision, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """… and what is computed is of 16 bits, where it says so. A way back belongs into `products_of` alone: its numbers
+def autocast_in(precision: Precision, device: torch.device) -> Iterator[None]:
+    """… and what is computed is of 16 bits, where it says so. A way back belongs into `matmul_precision` alone: its numbers
     are those of the way there."""
-    with products_of(precision, device):
+    with matmul_precision(precision, device):
         if precision in ("bfloat16", "float16"):
             with torch.autocast(device.type, getattr(torch, precision)):
                 yield

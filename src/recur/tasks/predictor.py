@@ -27,7 +27,7 @@ from recur.data.frames import NAMES, is_data, write_data
 from recur.data.text import SPECIALS
 from recur.errors import OptionError, RecurError
 from recur.nn import Recurrent
-from recur.runs import Precision, Run, check_precision, computing_in, pick_device
+from recur.runs import Precision, Run, autocast_in, check_precision, pick_device
 from recur.tasks.inputs import Inputs, inputs_of, table_of
 from recur.tasks.metrics import best_of, show, words
 from recur.tasks.predictions import Prediction, Predictions, html_table
@@ -211,7 +211,7 @@ class Predictor(ABC, Generic[ModelT]):
     def evaluate(self, texts: Any = None, **options: Any) -> JsonObject:
         """Its figures on files, on data in memory as `recur.fit` takes it, or on the run's own test part, which is
         refused where it was changed since."""
-        with computing_in(self.precision, self.device):
+        with autocast_in(self.precision, self.device):
             if is_data(texts):
                 return self._evaluate_data(texts, **options)
             texts = None if texts is None else file_names(texts)

@@ -11,23 +11,25 @@ what the same step would have drawn.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from recur.tasks.contract import Moment, TrainingStep
 from recur.tasks.options import TaskOptions
-from recur.training.step import Done, Stepper
 
-WARM = 2
+if TYPE_CHECKING:
+    from recur.training.trainer import StepResult, TrainStep
+
+WARMUP_STEPS = 2
 """Batches of a form before one is recorded."""
 
-FORMS = 128
+MAX_GRAPHS = 128
 """Forms that are recorded at most; a batch of another one is trained on without a graph."""
 
 
-def refusal(stepper: Stepper, options: TaskOptions, data: Any) -> str:
+def cuda_graph_blocker(stepper: TrainStep, options: TaskOptions, data: Any) -> str:
     """Why steps of these options on this data cannot be recorded; nothing where they can."""
     if stepper.device.type != "cuda":
         return f"graphs are for GPUs, and this is {stepper.device}"
@@ -44,7 +46,7 @@ def refusal(stepper: Stepper, options: TaskOptions, data: Any) -> str:
     return stepper.task.unrecordable(data)
 
 
-def form_of(batch: Any) -> tuple[Hashable, list[Tensor]] | None:
+def batch_signature(batch: Any) -> tuple[Hashable, list[Tensor]] | None:
     """All that a step's kernels depend on, and the tensors that they read; None for what is no named tuple of such."""
     if not isinstance(batch, tuple) or not hasattr(batch, "_fields"):
         return None
@@ -56,23 +58,23 @@ def form_of(batch: Any) -> tuple[Hashable, list[Tensor]] | None:
     return form, [part for part in batch if isinstance(part, Tensor)]
 
 
-class Recorded(NamedTuple):
+class CapturedStep(NamedTuple):
     graph: torch.cuda.CUDAGraph
     inputs: list[Tensor]
     """Where it reads a batch."""
-    done: Done
+    done: StepResult
     """Where it writes what the step gave."""
     step: TrainingStep
 
 
-class Graphs:
+class CudaGraphs:
     """Steps by form; `take` trains on a batch as `whole` would, with fewer launches."""
 
-    def __init__(self, stepper: Stepper, set_rate: Callable[[float], None]) -> None:
+    def __init__(self, stepper: TrainStep, set_rate: Callable[[float], None]) -> None:
         self.stepper, self._set_rate = stepper, set_rate
         self._seen: dict[Hashable, list[TrainingStep]] = {}
         """The first steps of each form, until it is recorded."""
-        self._recorded: dict[Hashable, Recorded] = {}
+        self._recorded: dict[Hashable, CapturedStep] = {}
         self._state: tuple[Any, ...] | None = None
         """The buffers that a state is carried on in."""
         self._stream = torch.cuda.Stream(stepper.device)
@@ -80,19 +82,19 @@ class Graphs:
 
     def take(
         self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, rate: float
-    ) -> tuple[TrainingStep, Done] | None:
+    ) -> tuple[TrainingStep, StepResult] | None:
         """One step, with the rate times the batch's own factor; None where it has no form."""
-        found = form_of(batch)
+        found = batch_signature(batch)
         if found is None:
             return None
         form, tensors = (found[0], state is None), found[1]
         known = self._recorded.get(form)
         seen = self._seen.setdefault(form, []) if known is None else []
-        if len(seen) == WARM and len(self._recorded) < FORMS:
+        if len(seen) == WARMUP_STEPS and len(self._recorded) < MAX_GRAPHS:
             known = self._recorded[form] = self._record(batch, tensors, state, moment, self._seen.pop(form)[0])
         if known is None:
             step, done = self._plain(batch, state, moment, rate)
-            if len(seen) < WARM:
+            if len(seen) < WARMUP_STEPS:
                 seen.append(step)
             return step, done
         for place, value in zip(known.inputs, tensors, strict=True):
@@ -102,11 +104,11 @@ class Graphs:
         self._set_rate(rate * known.step.rate)
         known.graph.replay()
         torch.autograd.graph.increment_version(self.stepper.parameters)  # nothing else tells that weights have changed
-        return known.step, Done(*torch.stack(known.done).unbind())
+        return known.step, type(known.done)(*torch.stack(known.done).unbind())
 
     def _plain(
         self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, rate: float
-    ) -> tuple[TrainingStep, Done]:
+    ) -> tuple[TrainingStep, StepResult]:
         """As without graphs, on the stream that is recorded on later."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -119,7 +121,7 @@ class Graphs:
 
     def _record(
         self, batch: Any, tensors: list[Tensor], state: tuple[Any, ...] | None, moment: Moment, first: TrainingStep
-    ) -> Recorded:
+    ) -> CapturedStep:
         """A step as a graph; nothing of it is run."""
         device = self.stepper.device
         inputs = [value.to(device, copy=True) for value in tensors]
@@ -134,7 +136,7 @@ class Graphs:
             self.stepper.update()
             if step.state is not None:
                 _copy(self._state, step.state)
-        return Recorded(graph, inputs, done, first._replace(state=self._state if step.state is not None else None))
+        return CapturedStep(graph, inputs, done, first._replace(state=self._state if step.state is not None else None))
 
 
 def _copy(to: Any, value: Any) -> None:

@@ -1,13 +1,17 @@
-"""One way to train: `train` begins a run, `resume` goes on with one. The command line and `recur.fit` call these."""
+"""What trained a run: the machine and the versions, which a model card names. Written before the first step, so that a
+run that is killed has it too."""
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -29,14 +33,52 @@ from recur.tasks.metrics import better
 from recur.tasks.options import FoldOptions, SplitOptions, TaskOptions
 from recur.tasks.registry import PATHS
 from recur.tasks.verdict import verdict
-from recur.training.bystander import Bystander
+from recur.training.autoconfig import move_options, sized, with_threads
+from recur.training.distributed import SINGLE_PROCESS, NullRun, ProcessGroup
 from recur.training.events import Callback, Event
-from recur.training.here import on_device, sized, with_threads
-from recur.training.machine import machine_of
-from recur.training.optimise import Schedule
-from recur.training.ranks import ALONE, Ranks
+from recur.training.optim import Schedule
 from recur.training.trainer import Trainer
 from recur.utils.types import JsonObject
+
+if TYPE_CHECKING:
+    from recur.training.trainer import Trainer
+
+
+def describe_machine(trainer: Trainer) -> JsonObject:
+    device = trainer.device
+    return {
+        "from_step": trainer.step,
+        "date": time.strftime("%Y-%m-%d"),
+        "recur": _version(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+        "processor": _processor(),
+        "cores": os.cpu_count() or 0,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "processes": trainer.ranks.size,
+    }
+
+
+def _version() -> str:
+    """Nothing where recur is not installed: its folder is on the path, and that is all it takes."""
+    try:
+        return metadata.version("recur")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _processor() -> str:
+    """As Linux knows it; elsewhere what Python says."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 class Outcome(NamedTuple):
@@ -56,7 +98,7 @@ def train(
     callback: Callback | None = None,
     stop: threading.Event | None = None,
     trust: bool = False,
-    ranks: Ranks = ALONE,
+    ranks: ProcessGroup = SINGLE_PROCESS,
 ) -> Outcome:
     """Train from the start, into a new folder (runs/NAME-TIME, if not given).
 
@@ -110,7 +152,7 @@ def train(
 
         def begin() -> Run:
             if not ranks.writes:
-                return Bystander.of(folder, task.name, data.vocabs)
+                return NullRun.of(folder, task.name, data.vocabs)
             texts = texts_of(options, folder) | began.fingerprints(folder)
             return Run.create(folder, task.name, config_text(options, folder), data.vocabs, cell, texts)
 
@@ -134,7 +176,7 @@ def resume(
     allow_path: Sequence[str | Path] = (),
     callback: Callback | None = None,
     stop: threading.Event | None = None,
-    ranks: Ranks = ALONE,
+    ranks: ProcessGroup = SINGLE_PROCESS,
 ) -> Outcome:
     """Go on with a run exactly where it stopped: with what was left of its budget, or so much more; on its device, or
     on another. To `trust` a run is to execute a cell that it carries, though one has not trained with it. A text that
@@ -150,12 +192,12 @@ def resume(
         epochs = steps = minutes = None
 
     def opened() -> Run:
-        return Run.open(path, writing=True, trust=trust) if ranks.writes else Bystander.open(path, trust=trust)
+        return Run.open(path, writing=True, trust=trust) if ranks.writes else NullRun.open(path, trust=trust)
 
     with _process_restored(), _writing(Path(path), lambda: _after_first(ranks, opened)) as run:
         options = options_of_run(run)
         if device is not None:
-            options = on_device(options, pick_device(device))
+            options = move_options(options, pick_device(device))
         here = with_own_texts(run, options, ("texts", "valid"), changed_text, allow_path)
         data = task_of(here).read(run.vocabs)
         trainer = Trainer(run, task_of(here), data, callback, stop, ranks)
@@ -175,7 +217,7 @@ def resume(
 
 def _run(trainer: Trainer, callback: Callback) -> Outcome:
     task, run = trainer.task, trainer.run
-    run.add_machine(machine_of(trainer))
+    run.add_machine(describe_machine(trainer))
     run.commit()
     plain = _baselines(trainer)
     for baseline in plain:
@@ -263,18 +305,18 @@ def _ignore(event: Event) -> None:
 # Several processes ----------------------------------------------------------------------------------------------
 
 
-def _of_first(callback: Callback | None, ranks: Ranks) -> Callback:
+def _of_first(callback: Callback | None, ranks: ProcessGroup) -> Callback:
     return callback if callback is not None and ranks.writes else _ignore
 
 
-def _after_first(ranks: Ranks, opened: Callable[[], Run]) -> Run:
+def _after_first(ranks: ProcessGroup, opened: Callable[[], Run]) -> Run:
     """The first opens a run, and may mend it, before the others look."""
     run = opened() if ranks.writes else None
     ranks.first(lambda: None)
     return run or opened()
 
 
-def _check_shared(options: TaskOptions, ranks: Ranks) -> None:
+def _check_shared(options: TaskOptions, ranks: ProcessGroup) -> None:
     """What one process can do and several cannot."""
     names = [name for part in PATHS for name in getattr(options, part, ())]
     piped = [name for name in names if name in ("-", "/dev/stdin") or Path(name).is_fifo()]
@@ -282,7 +324,7 @@ def _check_shared(options: TaskOptions, ranks: Ranks) -> None:
         raise OptionError(f"{piped[0]} can be read once, and {ranks.size} processes train: write it to a file first")
 
 
-def _check_same(ranks: Ranks, options: TaskOptions, vocabs: Vocabs, data: str) -> None:
+def _check_same(ranks: ProcessGroup, options: TaskOptions, vocabs: Vocabs, data: str) -> None:
     if ranks.size > 1:
         ranks.check_same("options", options.to_toml())
         ranks.check_same("data", f"{data} {[vocab.digest for vocab in vocabs.values()]}")

@@ -4,7 +4,7 @@ folder.py is what a sweep keeps, space.py what it draws from, study.py how, with
 outcome.py says what came out.
 """
 
-from recur.training.sweeps.outcome import Sweep
+from recur.training.sweeps.results import Sweep
 from recur.training.sweeps.trials import resume_sweep, sweep
 
 __all__ = ["Sweep", "resume_sweep", "sweep"]

@@ -15,7 +15,7 @@ from typing import Any
 from recur.data.frames import is_data
 from recur.errors import OptionError, RecurError, RunError, TrainingError
 from recur.options import Count, Positive, checked
-from recur.options.search import OneOf
+from recur.options.fields import OneOf
 from recur.runs import Run, is_run
 from recur.runs.lock import Lock
 from recur.tasks import make_options, options_of_run, task_class, task_of
@@ -24,11 +24,10 @@ from recur.tasks.recognise import choose_task
 from recur.tasks.registry import with_paths, without_paths
 from recur.tasks.runs import check_texts_of_file
 from recur.training import Callback, Event, Outcome, resume, train
-from recur.training.in_memory import Data
-from recur.training.sweeps.folder import PRUNERS, Pruner, Record, Trial, is_sweep
-from recur.training.sweeps.outcome import Sweep
-from recur.training.sweeps.space import Asked, search_of
-from recur.training.sweeps.study import Study, import_optuna, quiet
+from recur.training.in_memory_data import InMemoryData
+from recur.training.sweeps.record import PRUNERS, Pruner, SweepRecord, Trial, is_sweep
+from recur.training.sweeps.results import Sweep
+from recur.training.sweeps.search import SearchRequest, Study, import_optuna, resolve_search, silence_optuna
 from recur.utils.trust import check_cells, name_cell
 
 Watcher = Callable[[Trial], object]
@@ -41,7 +40,7 @@ def sweep(
     *,
     task: str | None = None,
     trials: int = 30,
-    search: Asked = None,
+    search: SearchRequest = None,
     pruner: Pruner = "median",
     total_minutes: float | None = None,
     out: str | Path | None = None,
@@ -76,7 +75,7 @@ def sweep(
         raise OptionError(f"pruner must be one of {', '.join(PRUNERS)}, got {pruner!r}")
     name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
-    data = Data.of(given, options) if answers is not None or is_data(given) else None
+    data = InMemoryData.of(given, options) if answers is not None or is_data(given) else None
     if data is None:
         names = [] if texts is None else file_names(texts)
         task = task or choose_task(names)[0]
@@ -86,7 +85,7 @@ def sweep(
     checked_options = make_options(task, fields if data is None else data.plain(task))
     if not getattr(checked_options, "texts", True) and data is None:
         raise OptionError(f"the task {task} learns from a file; name one: recur sweep FILE")
-    spaces = search_of(task, search, fields, checked_options.unused())
+    spaces = resolve_search(task, search, fields, checked_options.unused())
     name = task_of(checked_options).run_name if data is None else task
     folder = Path("sweeps") / name if out is None else Path(checked("out", out, str))
     if isinstance(cells := spaces.get("cell"), OneOf):
@@ -95,12 +94,14 @@ def sweep(
         spaces["cell"] = OneOf(tuple(without_paths({"cell": cell}, folder)["cell"] for cell in cells.values))  # type: ignore[misc]
     if data is not None:
         fields = data.written(task, folder) if not is_sweep(folder) else _written_before(data, task, folder)
-    record = Record(
+    record = SweepRecord(
         task, without_paths(fields, folder), spaces, task_of(checked_options).curve, checked_options.seed, pruner
     )
     _begin(folder, record)
     check_texts_of_file(with_paths(dict(record.options), folder), folder, named_by_user=True)
-    return _Sweeping(folder, Record.read(folder), watcher, callback, interrupt, trust).run(trials, total_minutes)
+    return _SweepRunner(folder, SweepRecord.read(folder), watcher, callback, interrupt, trust).run(
+        trials, total_minutes
+    )
 
 
 def resume_sweep(
@@ -120,15 +121,15 @@ def resume_sweep(
     """
     import_optuna()
     checked("trials", trials, Count)
-    record = Record.read(Path(folder))
+    record = SweepRecord.read(Path(folder))
     check_texts_of_file(with_paths(dict(record.options), Path(folder)), Path(folder), allow_path)
-    return _Sweeping(Path(folder), record, watcher, callback, interrupt, trust).run(trials, total_minutes)
+    return _SweepRunner(Path(folder), record, watcher, callback, interrupt, trust).run(trials, total_minutes)
 
 
-def _begin(folder: Path, record: Record) -> None:
+def _begin(folder: Path, record: SweepRecord) -> None:
     """A folder for it; one that is there must be of the same sweep."""
     if is_sweep(folder):
-        before, now = Record.read(folder).asked(), record.asked()
+        before, now = SweepRecord.read(folder).asked(), record.asked()
         differ = [name for name in now if now[name] != before[name]]
         if differ:
             raise RunError(
@@ -142,7 +143,7 @@ def _begin(folder: Path, record: Record) -> None:
     record.write(folder)
 
 
-def _written_before(data: Data, task: str, folder: Path) -> dict[str, Any]:
+def _written_before(data: InMemoryData, task: str, folder: Path) -> dict[str, Any]:
     """The options of data in memory that a sweep wrote before; other data than that is another sweep."""
     import filecmp
     import tempfile
@@ -158,7 +159,7 @@ def _written_before(data: Data, task: str, folder: Path) -> dict[str, Any]:
     return fields
 
 
-class _Stop(threading.Event):
+class _TrialStop(threading.Event):
     """Set from outside, or for one trial."""
 
     def __init__(self, outer: threading.Event) -> None:
@@ -169,13 +170,13 @@ class _Stop(threading.Event):
         return super().is_set() or self.outer.is_set()
 
 
-class _Sweeping:
+class _SweepRunner:
     """One process at a sweep."""
 
     def __init__(
         self,
         folder: Path,
-        record: Record,
+        record: SweepRecord,
         watcher: Watcher | None,
         callback: Callback | None,
         stop: threading.Event | None,
@@ -190,7 +191,7 @@ class _Sweeping:
             checked("total_minutes", total_minutes, Positive)
         begun = time.monotonic()
         check_cells([with_paths({"cell": cell}, self.folder)["cell"] for cell in self.record.cells()], self.trust)
-        with self._held(), quiet():
+        with self._held(), silence_optuna():
             while not self.stop.is_set():
                 unfinished = [trial for trial in self.record.trials if trial.state == "running"]
                 if not unfinished and len(self.record.trials) >= trials:
@@ -219,7 +220,7 @@ class _Sweeping:
         self._keep(trial)
         self.watcher(trial)
         measured: list[float] = []
-        stop, path = _Stop(self.stop), self.folder / trial.run
+        stop, path = _TrialStop(self.stop), self.folder / trial.run
         if path.is_symlink():
             raise RunError(f"{path} is a link; a sweep holds its trials itself")
 

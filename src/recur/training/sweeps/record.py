@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recur.errors import RunError
-from recur.options.search import Between, OneOf, Search, Value
+from recur.options.fields import Between, OneOf, Search, Value
 from recur.runs.manifest import parse_json
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.utils.types import JsonObject
 
 FORMAT = 1
@@ -57,7 +57,7 @@ class Trial:
 
 
 @dataclass
-class Record:
+class SweepRecord:
     """All of a sweep."""
 
     task: str
@@ -84,29 +84,29 @@ class Record:
 
     def write(self, folder: Path) -> None:
         content = {"format": FORMAT, **self.asked(), "trials": [dataclasses.asdict(trial) for trial in self.trials]}
-        Place(folder).write(NAME, json.dumps(content, indent=1).encode())
+        SafeDir(folder).write(NAME, json.dumps(content, indent=1).encode())
 
     @staticmethod
-    def read(folder: Path) -> Record:
+    def read(folder: Path) -> SweepRecord:
         path = folder / NAME
         try:
-            content = Place(folder).read(NAME, MOST)
+            content = SafeDir(folder).read(NAME, MOST)
         except OSError as error:
             raise RunError(f"{folder} is no sweep: {path} cannot be read: {error.strerror}") from None
-        return parse_record(content, str(path))
+        return parse_sweep_record(content, str(path))
 
 
 def is_sweep(folder: Path) -> bool:
     return (folder / NAME).is_file()
 
 
-def parse_record(content: bytes, name: str) -> Record:
+def parse_sweep_record(content: bytes, name: str) -> SweepRecord:
     """A record that is whole, or what is wrong with it."""
     try:
         found = parse_json(content, name)
         if found["format"] != FORMAT:
             raise RunError(f"{name} is of another version of recur, whose sweeps this one does not read")
-        return Record(
+        return SweepRecord(
             task=_is(str, found["task"]),
             options={_is(str, option): value for option, value in found["options"].items()},
             search={_is(str, option): _space(space) for option, space in found["search"].items()},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from recur.runs import computing_in
+from recur.runs import autocast_in
 from recur.tasks.contract import Validation
 from recur.training.events import Event
 from recur.utils.types import Metrics
@@ -16,17 +16,17 @@ from recur.utils.types import Metrics
 if TYPE_CHECKING:
     from recur.training.trainer import Trainer
 
-MEASUREMENTS = 10
+EVALUATIONS = 10
 """In a run, unless its options say otherwise."""
 
-MEASURING = 0.2
+EVALUATION_SHARE = 0.2
 """The share of a budget of minutes that all measurements together may take, about."""
 
-FEWEST = 200
+MIN_EXAMPLES = 200
 """Validation examples that are measured, at least, however long that takes."""
 
 
-def following(next_measure: float, done: float, every: float) -> float:
+def next_evaluation(next_measure: float, done: float, every: float) -> float:
     """Where on the way the next measurement is due, after one that was done there."""
     if done - next_measure > 1000 * every:  # a budget of a moment, or of measurements without an end
         next_measure = done + max(every, 1e-6 * done)
@@ -35,16 +35,16 @@ def following(next_measure: float, done: float, every: float) -> float:
     return next_measure
 
 
-def validate(trainer: Trainer, begun: float) -> Validation:
+def validate_subset(trainer: Trainer, begun: float) -> Validation:
     """On the validation part. Where ten times all of it would eat the minutes, on every so many of its examples, from
     the first measurement on, so that figures of one run are of the same ones."""
     task, data, o = trainer.task, trainer.data, trainer.options
     found = task.validate(trainer.model, task.thinned(data, trainer.thin))
     if o.minutes is None or trainer.measured_at or o.measure:
         return found
-    wanted = math.ceil((time.monotonic() - begun) / (MEASURING / MEASUREMENTS * 60 * o.minutes))
+    wanted = math.ceil((time.monotonic() - begun) / (EVALUATION_SHARE / EVALUATIONS * 60 * o.minutes))
     parts = task.measured(data)
-    trainer.thin = max(1, min(wanted, parts // FEWEST))
+    trainer.thin = max(1, min(wanted, parts // MIN_EXAMPLES))
     if trainer.thin == 1:
         return found
     note = f"of {parts:,} to measure on, one in {trainer.thin} is measured while training, and all of them at the end"
@@ -52,18 +52,18 @@ def validate(trainer: Trainer, begun: float) -> Validation:
     return task.validate(trainer.model, task.thinned(data, trainer.thin))
 
 
-def validated(trainer: Trainer, begun: float) -> tuple[float, Metrics, str, str, int]:
+def evaluate_current(trainer: Trainer, begun: float) -> tuple[float, Metrics, str, str, int]:
     """A validation, a sample to watch, and how much was measured on."""
     trainer.model.eval()
     with torch.no_grad():
-        with computing_in(trainer.stepper.precision, trainer.device):
-            found = validate(trainer, begun)
+        with autocast_in(trainer.stepper.precision, trainer.device):
+            found = validate_subset(trainer, begun)
         sample = trainer.task.sample(trainer.model, trainer.data)
     trainer.model.train()
     return *found, sample, trainer.thin
 
 
-def measure_best(trainer: Trainer) -> None:
+def evaluate_best(trainer: Trainer) -> None:
     """The best weights, on all of the validation part."""
     begun = time.monotonic()
 
@@ -71,7 +71,7 @@ def measure_best(trainer: Trainer) -> None:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
             best = trainer.task.new_model(trainer.run.vocabs).to(trainer.device).eval()
             trainer.run.load_weights(best)
-            with computing_in(trainer.stepper.precision, trainer.device):
+            with autocast_in(trainer.stepper.precision, trainer.device):
                 found = trainer.task.validate(best, trainer.data).metrics
             trainer.run.save_weights(best, step=trainer.step, **found)
         return found, time.monotonic() - begun

@@ -1,9 +1,15 @@
-"""How weights move: the optimiser, the rate over time, and clipping."""
+"""The average of weights over the steps, which is measured and kept in their place.
+
+    a ← a + (1 − β_t) (w − a)        β_t = min(β, (1 + t) / (10 + t))
+
+Polyak and Juditsky 1992, with a window that moves along: the noise of single steps falls out, as in an ensemble of the
+weights of many steps. In its first steps, when weights still change much, it looks back over fewer of them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,11 +20,40 @@ from recur.tasks.forms import parse_schedule
 from recur.tasks.options import TaskOptions
 from recur.tasks.places import Places
 
-Groups = list[dict[str, Any]]
+
+class WeightAverage:
+    """The average of each parameter."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], beta: float) -> None:
+        self.beta, self.parameters = beta, list(parameters)
+        self.values = [p.detach().clone() for p in parameters]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """With the weights after a step, of which `step` came before."""
+        beta = min(self.beta, (1 + step) / (10 + step))
+        torch._foreach_lerp_(self.values, [p.detach() for p in self.parameters], 1 - beta)
+
+    def pairs(self) -> dict[Tensor, Tensor]:
+        return dict(zip(self.parameters, self.values, strict=True))
+
+
+@torch.no_grad()
+def swap_weights(averages: dict[Tensor, Tensor]) -> None:
+    """Exchange weights with their averages."""
+    for p, average in averages.items():
+        kept = p.clone()
+        p.copy_(average)
+        average.copy_(kept)
+
+
+ParamGroups = list[dict[str, Any]]
 """Parameters by layer: `factor` is on their rate, and they learn once so much of the budget is spent (`opens`)."""
 
 
-def layer_groups(options: TaskOptions, model: nn.Module, places: Places | None) -> Iterable[nn.Parameter] | Groups:
+def make_param_groups(
+    options: TaskOptions, model: nn.Module, places: Places | None
+) -> Iterable[nn.Parameter] | ParamGroups:
     """A network that begins with a language model's layers learns by layer, from the top (Howard and Ruder 2018):
 
         rate of a layer = rate of the layer above / layer_rate       open from (layers above) · unfreeze of the budget
@@ -48,7 +83,7 @@ def layer_groups(options: TaskOptions, model: nn.Module, places: Places | None) 
     ]
 
 
-def open_groups(optimizer: torch.optim.Optimizer, progress: float) -> None:
+def unfreeze_groups(optimizer: torch.optim.Optimizer, progress: float) -> None:
     """Let those layers learn whose turn it is; of the others no gradient is computed."""
     for group in optimizer.param_groups:
         if "opens" in group:
@@ -56,7 +91,7 @@ def open_groups(optimizer: torch.optim.Optimizer, progress: float) -> None:
                 p.requires_grad_(progress >= group["opens"])
 
 
-def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """The rate of the uppermost layer, from which the others follow. On a GPU it lies there, where graphs read it."""
     for group in optimizer.param_groups:
         own = rate * group.get("factor", 1.0)
@@ -69,7 +104,7 @@ def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def make_optimizer(options: TaskOptions, model: nn.Module, places: Places | None = None) -> torch.optim.Optimizer:
     device = next(model.parameters()).device
     on_gpu = device.type == "cuda"
-    parameters = layer_groups(options, model, places)
+    parameters = make_param_groups(options, model, places)
     common: dict[str, Any] = {"lr": options.rate, "weight_decay": options.weight_decay or 0.0}
     if on_gpu and options.optimizer != "asgd":
         common["lr"] = torch.tensor(options.rate, device=device)
@@ -92,7 +127,7 @@ def start_averaging(optimizer: torch.optim.Optimizer) -> None:
         group["t0"] = max(steps, default=0.0)
 
 
-def averages(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
+def asgd_averages(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
     return {p: s["ax"] for p, s in optimizer.state.items() if "ax" in s}
 
 

@@ -14,8 +14,8 @@ from recur.tasks.metrics import metric_of, show, words
 from recur.tasks.predictions import html_table
 from recur.tasks.predictor import Predictor
 from recur.tasks.registry import with_paths
-from recur.training.sweeps.folder import Record, Trial
-from recur.training.sweeps.study import Study, quiet
+from recur.training.sweeps.record import SweepRecord, Trial
+from recur.training.sweeps.search import Study, silence_optuna
 from recur.utils.types import JsonObject
 
 FIRST = 5
@@ -27,7 +27,7 @@ class Sweep:
     """A sweep, finished or not."""
 
     path: Path
-    record: Record
+    record: SweepRecord
     stopped: bool = False
     """Whether it was stopped before all of its trials had ended."""
 
@@ -63,7 +63,7 @@ class Sweep:
     @property
     def command(self) -> str:
         """What trains the best again."""
-        return command_of(self.record.task, self.fields(self.best))
+        return train_command(self.record.task, self.fields(self.best))
 
     def fields(self, trial: Trial) -> dict[str, Any]:
         """The options of a trial, its paths those of this process."""
@@ -72,7 +72,7 @@ class Sweep:
 
     def importance(self) -> dict[str, float]:
         """How much of what trials differ in goes back to each option, largest first."""
-        with quiet():
+        with silence_optuna():
             return Study(self.record).importance()
 
     def as_dict(self) -> JsonObject:
@@ -109,6 +109,6 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def command_of(task: str, fields: Mapping[str, Any]) -> str:
+def train_command(task: str, fields: Mapping[str, Any]) -> str:
     """`recur train …` with these options."""
     return shlex.join(["recur", "train", *arguments_of(task, fields)])

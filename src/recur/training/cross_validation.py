@@ -56,16 +56,16 @@ def cross_validate(
     if not each:
         return {"folds": 0, "models": [], "each": []}
     rows = [{**row, "model": name} for row in each]
-    models = [summed_up(name, rows)]
+    models = [mean_over_folds(name, rows)]
     for beside in zip(*(row.get("beside") or () for row in each), strict=False):
         # The order of n-grams is chosen anew in each fold.
         names = {str(one["model"]) for one in beside}
         shown = names.pop() if len(names) == 1 else re.sub(r"^\d+-", "n-", str(beside[0]["model"]))
-        models.append(summed_up(shown, beside))
+        models.append(mean_over_folds(shown, beside))
     return {"task": name, "metric": each[0]["metric"], "folds": len(each), "models": models, "each": each}
 
 
-def summed_up(model: str, rows: Sequence[JsonObject]) -> JsonObject:
+def mean_over_folds(model: str, rows: Sequence[JsonObject]) -> JsonObject:
     """The mean of every figure over rows, and its standard deviation."""
     figures = [name for name, value in rows[0].items() if isinstance(value, float)]
     values = {name: [float(row[name]) for row in rows] for name in figures}

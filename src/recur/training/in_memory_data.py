@@ -1,4 +1,4 @@
-"""Data in memory on its way into a run: with its parts held out by whoever gives it, and the columns that they name."""
+"""InMemoryData in memory on its way into a run: with its parts held out by whoever gives it, and the columns that they name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recur.training import Event
 Callback = Callable[[Event], object]
 
 
-class Data(NamedTuple):
+class InMemoryData(NamedTuple):
     """What to learn from, and measure on."""
 
     parts: dict[str, Any]
@@ -24,9 +24,9 @@ class Data(NamedTuple):
     """All other options; a column's name among them, until the task is known."""
 
     @staticmethod
-    def of(given: Any, options: Mapping[str, Any]) -> Data:
+    def of(given: Any, options: Mapping[str, Any]) -> InMemoryData:
         parts = {"texts": given} | {name: options[name] for name in ("valid", "test") if is_data(options.get(name))}
-        return Data(parts, {name: value for name, value in options.items() if name not in parts})
+        return InMemoryData(parts, {name: value for name, value in options.items() if name not in parts})
 
     def task(self) -> str:
         """The task that columns stand for, where their names say it."""
