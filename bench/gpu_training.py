@@ -120,7 +120,7 @@ class Case:
 
         def step(batch: Any, state: Any) -> Any:
             done = stepper.gradients(batch, state, Moment(0, 0, 0.0))
-            stepper.clipped(done.loss)
+            stepper.clip(done.loss)
             optim.set_learning_rate(stepper.optimizer, 0.01)
             stepper.update()
             return done.state

@@ -123,20 +123,22 @@ def test_hopeless_trials_are_left(file: str) -> None:
     record.trials = [
         Trial(k, {"rate": 0.01}, "complete", 0.9, tuple(0.5 + 0.04 * n for n in range(1, 11))) for k in range(6)
     ]
-    assert Study(record).ask(6).hopeless([0.1] * 5)
-    assert not Study(record).ask(6).hopeless([0.1]), "too early to tell"
-    assert not Study(record).ask(6).hopeless([0.95] * 5)
+    assert Study(record).ask(6).should_prune([0.1] * 5)
+    assert not Study(record).ask(6).should_prune([0.1]), "too early to tell"
+    assert not Study(record).ask(6).should_prune([0.95] * 5)
     record.metric = "valid_error"  # less is better
-    assert Study(record).ask(6).hopeless([0.95] * 5)
-    assert not Study(record).ask(6).hopeless([0.1] * 5)
+    assert Study(record).ask(6).should_prune([0.95] * 5)
+    assert not Study(record).ask(6).should_prune([0.1] * 5)
     record.pruner = "none"
-    assert not Study(record).ask(6).hopeless([0.95] * 5)
+    assert not Study(record).ask(6).should_prune([0.95] * 5)
     record.pruner = "hyperband"
     assert Study(record).ask(6, {"rate": 0.5e-3}).params == {"rate": 0.0005}
 
 
 def test_a_trial_that_is_left_stops_cleanly(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.training.sweeps.search.Watched.hopeless", lambda self, measured: len(measured) >= 3)
+    monkeypatch.setattr(
+        "recur.training.sweeps.search.TrialMonitor.should_prune", lambda self, measured: len(measured) >= 3
+    )
     found = sweep(file, task="classify", trials=2, search=RANGES, **SMALL)
     assert [trial.state for trial in found.trials] == ["complete", "pruned"]
     assert len(found.trials[1].measured) == 3
@@ -165,24 +167,24 @@ def test_what_is_wrong_with_all_trials_is_raised(file: str) -> None:
         ({"search": ["hiden=1:2"]}, "did you mean 'hidden'"),
         ({"search": ["cell=1:2"]}, "cell"),
         ({"search": ["pool=max,least"]}, "unknown pool 'least'"),
-        ({"search": ["hidden=9:3"]}, "a range rises"),
-        ({"search": ["rate=0:1:log"]}, "a range rises"),
+        ({"search": ["hidden=9:3"]}, "a range needs low < high"),
+        ({"search": ["rate=0:1:log"]}, "a range needs low < high"),
         ({"search": ["hidden=a:b"]}, "a range is low:high"),
         ({"search": ["momentum"]}, "has no range for momentum"),
-        ({"search": ["batch"]}, "batch is given, and cannot be searched for too"),
+        ({"search": ["batch"]}, "batch is both given and searched"),
         ({"search": {"valid": OneOf(("a",))}}, "unknown option 'valid'"),
         ({"search": {"hidden": 3}}, "a search is a Between or a OneOf"),
-        ({"search": {"hidden": OneOf(())}}, "there is no value to take"),
-        ({"search": []}, "nothing is left to search for"),
+        ({"search": {"hidden": OneOf(())}}, "no values are given"),
+        ({"search": []}, "nothing to search"),
         ({"total_minutes": 0}, "total_minutes must be above 0"),
         ({"hidden": 0}, "hidden must be"),
         ({"out": "texts.tsv"}, "is in the way"),
     ):
         with pytest.raises(RecurError, match=says):
             sweep(file, task="classify", **{"out": "never", "trials": 1, **SMALL, **asked})
-    with pytest.raises(OptionError, match="the task classify learns from a file"):
+    with pytest.raises(OptionError, match="the task classify trains on files"):
         sweep(task="classify", trials=1)
-    with pytest.raises(RunError, match="nowhere is no sweep"):
+    with pytest.raises(RunError, match="nowhere is not a sweep"):
         resume_sweep("nowhere")
 
 
@@ -354,7 +356,7 @@ def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None
     for arguments, says in (
         (["sweep", file, "--task", "classify", "--horizon", "3"], "--horizon belongs to forecast"),
         (["sweep", file, "--task", "classify", "--search", "hidden"], "was asked for otherwise"),
-        (["sweep", "--resume", "none"], "none is no sweep"),
+        (["sweep", "--resume", "none"], "none is not a sweep"),
         (["sweep", file], "say what to learn from it"),
     ):
         assert run(arguments) == 2

@@ -123,7 +123,7 @@ def fit(
     folder = Path(tempfile.mkdtemp(prefix="recur-") if out is None else out)
     run = folder / "run" if out is None else folder
     try:
-        fields = options if data is None else data.written(task, run, callback)
+        fields = options if data is None else data.write(task, run, callback)
         outcome = train(make_options(task, fields), run, callback, trust=trust)
         predictor = open_predictor([outcome.run.path], outcome.summary["device"])
     except BaseException:

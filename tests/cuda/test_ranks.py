@@ -30,9 +30,9 @@ def test_one_rank_by_nccl_does_what_a_process_does(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ranks = connect(Launch(0, 1, 0, 1, "127.0.0.1", port), "cuda", compress)
+    group = connect(Launch(0, 1, 0, 1, "127.0.0.1", port), "cuda", compress)
     try:
-        begin("joined", ranks, **fields)
+        begin("joined", group, **fields)
     finally:
         dist.destroy_process_group()
     for name, value in weights("alone").items():

@@ -45,7 +45,7 @@ def test_a_device_refuses_what_it_has_not(book: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("has", [True, False])
 def test_what_is_picked_on_a_cpu(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "_multiplies_bfloat16", lambda: has)
+    monkeypatch.setattr(weights, "has_bfloat16_instructions", lambda: has)
     settled = task_class("language").settle(make_options("language", {"steps": 1, "device": "cpu"}))
     assert settled.precision == ("bfloat16" if has else "float32")
     assert task_class("adding").settle(AddingOptions(steps=1, device="cpu")).precision == "float32"
@@ -98,7 +98,7 @@ def test_a_run_of_another_device_takes_its_own(book: str, tmp_path: Path) -> Non
 
 
 def test_graphs_are_refused_with_the_reason(book: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--graph on: graphs are for GPUs, and this is cpu"):
+    with pytest.raises(OptionError, match="--graph on: CUDA graphs need a GPU, and the device is cpu"):
         begin(tmp_path / "a", texts=book, **SMALL, graph="on", steps=1)
     made = begin(tmp_path / "b", texts=book, **SMALL, steps=1)
     made.stepper.device = torch.device("cuda")

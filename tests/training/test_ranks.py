@@ -102,7 +102,7 @@ def test_another_number_of_processes_goes_on_with_the_same_text(folder: Path) ->
     said: list[str] = []
     resume("two/begun", callback=lambda event: said.append(event.content["text"]) if event.kind == "note" else None)
     alike("one/straight", "two/begun")
-    assert any("2 processes until now, and goes on with one process" in text for text in said)
+    assert any("trained with 2 processes until now, resumed with one process" in text for text in said)
 
 
 def test_what_a_clock_or_a_validation_ends_ends_on_all(folder: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_killed_rank_ends_all_and_a_restart_goes_on(folder: Path) -> None:
     assert job.returncode
     assert "recur: rank 0: another process of this training has ended" in err
     assert "Warning" not in err
-    assert "started again: killed goes on from its newest checkpoint" in err
+    assert "restarted: resuming killed from its newest checkpoint" in err
     assert json.loads(log.read_text().splitlines()[0]) == begun, "it is the same run"
     assert err.count("go on with: recur resume killed") == 1, "one of them has the screen"
     outcome = resume("killed", steps=1)
@@ -190,7 +190,7 @@ def test_slurm_starts_them_too_and_who_reads_another_text_is_told(folder: Path, 
     said = [ended(job)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [2, 2]
     assert said[0].endswith(
-        "recur: rank 0: rank 1 has data other than rank 0's: all of them need the same files and flags\n"
+        "recur: rank 0: rank 1 has different data than rank 0: all ranks need the same files and flags\n"
     )
     assert said[1] == ""
     assert not (folder / "slurm").exists()
@@ -223,13 +223,13 @@ def test_a_rank_that_was_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     store = dist.HashStore()  # type: ignore[attr-defined]
-    ranks = MultiProcessGroup(Launch(1, 2, 1, 2), store, "none")
+    group = MultiProcessGroup(Launch(1, 2, 1, 2), store, "none")
     store.set("process/0", json.dumps([socket.gethostname(), ended.pid]))
     with pytest.raises(RankError, match="rank 0 has ended"):
-        ranks.first(lambda: None)
+        group.from_rank0(lambda: None)
     store.set("process/0", json.dumps([socket.gethostname(), os.getpid()]))
-    store.set("told/2", json.dumps(3))
-    assert ranks.first(lambda: None) == 3
-    assert not ranks._has_ended(0), "it runs"
+    store.set("decision/2", json.dumps(3))
+    assert group.from_rank0(lambda: None) == 3
+    assert not group._has_ended(0), "it runs"
     elsewhere = MultiProcessGroup(Launch(2, 4, 0, 2), store, "none")
     assert not elsewhere._has_ended(0), "the number of a process of another machine says nothing"

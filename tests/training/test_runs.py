@@ -161,7 +161,7 @@ def test_a_checkpoint_without_a_part_of_the_optimiser(here: Path) -> None:
     del tensors["optimizer/bias/exp_avg_sq"]
     run.save_checkpoint(entry.step, tensors, state)
     run.release()
-    with pytest.raises(RunError, match="it is of another optimiser than adamw"):
+    with pytest.raises(RunError, match="it was saved with another optimizer than adamw"):
         resume("r")
 
 
@@ -240,7 +240,7 @@ def test_a_random_state_whose_parts_do_not_fit_together(here: Path) -> None:
     run = Run.open("r", writing=True)
     forge(run, **{"random/cpu": state})
     run.release()
-    with pytest.raises(RunError, match="the state of its random numbers is none"):
+    with pytest.raises(RunError, match="the random state is invalid"):
         resume("r")
 
 
@@ -384,7 +384,7 @@ def test_a_full_disk_before_the_first_step_leaves_no_lock_held(here: Path, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(SafeDir, "write", full)
-        with pytest.raises(RunError, match="No space left on device: r/config.toml; .* begin again") as error:
+        with pytest.raises(RunError, match="No space left on device: r/config.toml; .* train again") as error:
             recur.fit("book.txt", out="r", **SMALL)
         kept.append(error)  # as a notebook does
     recur.fit("book.txt", out="r", **SMALL)
@@ -426,7 +426,7 @@ def test_a_full_disk_is_said_with_the_way_on(monkeypatch: pytest.MonkeyPatch) ->
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_checkpoint", full)
-        with pytest.raises(RunError, match="No space left on device: r/resume/a.safetensors; .* begin again"):
+        with pytest.raises(RunError, match="No space left on device: r/resume/a.safetensors; .* train again"):
             recur.fit("book.txt", out="r", **SMALL)
     recur.fit("book.txt", out="r", **SMALL)
     with monkeypatch.context() as patch:
@@ -438,8 +438,8 @@ def test_a_full_disk_is_said_with_the_way_on(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_long_validation_part_is_thinned_inside_the_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some examples while it trains, then all of them with the best weights: the figures of the whole part."""
-    monkeypatch.setattr(evaluate, "MEASURING", 1e-6)
-    monkeypatch.setattr(evaluate, "FEWEST", 5)
+    monkeypatch.setattr(evaluate, "EVALUATION_SHARE", 1e-6)
+    monkeypatch.setattr(evaluate, "MIN_EXAMPLES", 5)
     Path("many.tsv").write_text("".join(f"{'ab'[k % 2]}\t{'xy'[k % 2] * (1 + k % 7)}\n" for k in range(4000)))
     options = make_options(
         "classify",

@@ -64,5 +64,5 @@ def resume(
     more |= {"trust": opening.trust, "changed_text": opening.changed_text}
     more["allow_path"] = opening.allow_path
     screen = Screen(output, silent=at.rank > 0)
-    with process_group(at, *given) as ranks:
-        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, ranks=ranks))
+    with process_group(at, *given) as group:
+        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, group=group))

@@ -77,8 +77,8 @@ def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: b
     from recur.training import process_group
     from recur.training import train as train_run
 
-    with process_group(launch(), options.device, options.compress) as ranks:
-        watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, ranks), tensorboard)
+    with process_group(launch(), options.device, options.compress) as group:
+        watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, group), tensorboard)
 
 
 def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path | None, trust: bool) -> None:

@@ -1,4 +1,4 @@
-"""The run folder: files, manifest, weights, checkpoints. What was trained is the tasks' business (recur.tasks)."""
+"""Run folder: files, manifest, weights, checkpoints and locks. Tasks (recur.tasks) know what was trained."""
 
 from recur.runs.folder import Run, Vocabs
 from recur.runs.lock import holder_of

@@ -1,4 +1,4 @@
-"""Logs of a run: one JSON object a line, added to and never changed; a checkpoint knows how much of them is whole."""
+"""Logs of a run: one JSON object per line, append-only; a checkpoint stores how many bytes of each are complete."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from recur.utils.limits import JSON_BYTES, LOG_RECORDS
 from recur.utils.types import JsonObject
 
 TAIL = LOG_RECORDS
-"""Bytes of a log's newest records, some 200: even empty lines are then not more than LOG_RECORDS."""
+"""Bytes of a log's newest records, about 200: even of empty lines there are then at most LOG_RECORDS."""
 
 
 class Log:
-    """One of them."""
+    """Append-only log with the SHA-256 of what was written."""
 
     def __init__(self, place: SafeDir, name: str) -> None:
         self.place, self.name, self.path = place, name, place.path / name
@@ -27,7 +27,7 @@ class Log:
 
     @property
     def extent(self) -> LogExtent:
-        """What was written so far."""
+        """Extent of what was written so far."""
         return self._length, self._sha.hexdigest()
 
     def append(self, entry: Mapping[str, object]) -> None:
@@ -37,14 +37,14 @@ class Log:
         self._sha.update(line)
 
     def read(self, known: LogExtent | None = None) -> list[JsonObject]:
-        """All entries; a line that a killed process left half-written is passed over, and other damage refused."""
+        """Return all entries; skip a line that a killed process left incomplete, and refuse other damage."""
         content = self._content()
         if known is not None and not _begins_with(content, known):
-            raise RunError(f"{self.path} is damaged: it is not what this run wrote")
+            raise RunError(f"{self.path} is damaged: it does not match its checksum")
         return parse_jsonl(content, refuse=str(self.path))
 
     def rewind(self, to: LogExtent) -> str | None:
-        """Back to what was written by then: what was measured behind it will be measured again. Damage is said."""
+        """Remove the entries after a checkpoint, which are written again; return a message if the log is damaged."""
         try:
             content = self._content()
         except RunError:
@@ -52,10 +52,10 @@ class Log:
         whole = _begins_with(content, to)
         kept = content[: to[0]] if whole else b""
         self.begin(kept)
-        return None if whole else f"{self.path} is damaged, and begins anew"
+        return None if whole else f"{self.path} is damaged, and starts again empty"
 
     def begin(self, content: bytes = b"") -> None:
-        """With this content, and nothing behind it."""
+        """Replace the log by this content."""
         self.place.write(self.name, content)
         self._length, self._sha = len(content), hashlib.sha256(content)
 
@@ -72,7 +72,7 @@ def _begins_with(content: bytes, known: LogExtent) -> bool:
 
 
 def read_json(path: Path) -> JsonObject | None:
-    """The object of a file of a run, or None where there is none."""
+    """Return the JSON object in a file of a run; None if there is none."""
     try:
         return parse_object(SafeDir(path.parent).read(path.name, JSON_BYTES))
     except (OSError, RunError):
@@ -100,11 +100,11 @@ def read_tail(path: Path, most: int = TAIL) -> list[JsonObject]:
 
 NAME = "progress.jsonl"
 POINTS = 2000
-"""Points are at least 1/2000 of the seconds trained apart, which is half a second after 17 minutes."""
+"""Points of the curve: they are at least 1/2000 of the training time apart, half a second after 17 minutes."""
 
 
 class Progress:
-    """The points of a run."""
+    """Training loss of a run over time, for who watches it."""
 
     def __init__(self, place: SafeDir) -> None:
         self.place = place
@@ -123,7 +123,7 @@ class Progress:
         self.place.append(NAME, line.encode(), flushed=False)
 
     def rewind(self, step: int) -> None:
-        """What was written behind a step is trained again."""
+        """Remove the points after a step, which is trained again."""
         try:
             found = parse_jsonl(self.place.read(NAME, JSON_BYTES)) if step else []
         except FileNotFoundError:

@@ -62,7 +62,7 @@ def _key(text: Fingerprint) -> bytes:
 
 
 DATA = "data"
-"""What a run learned from that was in memory."""
+"""Folder of training data that was given in memory."""
 
 
 def is_run(path: Path) -> bool:
@@ -70,17 +70,17 @@ def is_run(path: Path) -> bool:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a folder that a new run cannot be made in: one that holds a run, or anything but a beginning of one."""
+    """Refuse a folder that cannot become a new run: one that holds a run or other files."""
     if is_run(path):
         raise taken(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is in the way: a run is a folder")
     if path.is_dir() and any(path.iterdir()) and not _begun(path):
-        raise RunError(f"{path} holds other files and no run; name a new folder: --out {path}/first")
+        raise RunError(f"{path} holds other files; name a new folder: --out {path}/first")
 
 
 def _begun(path: Path) -> bool:
-    """Whether all that lies there is what a run left that ended before its first checkpoint."""
+    """Return True if a folder holds only the files of a training that ended before its first checkpoint."""
     names = [entry.name for entry in path.iterdir()]
     ours = re.compile(
         r"lock|resume|data|cell\.py|config\.toml|(metrics|samples|progress)\.jsonl|[\w-]+\.json|\..+\.[0-9a-f]{8}\.part"
@@ -91,8 +91,7 @@ def _begun(path: Path) -> bool:
 
 @contextmanager
 def data_folder(path: Path) -> Iterator[Path]:
-    """A folder for the data of a run that is about to begin, inside of the run's. What was written before an error is
-    removed."""
+    """Create the data folder of a new run; remove it if the block raises an error."""
     check_free(path)
     path.mkdir(parents=True, exist_ok=True)
     SafeDir(path).make_folder(DATA)
@@ -102,11 +101,11 @@ def data_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(path / DATA)
         held.release()
-        with suppress(OSError):  # it is not empty
+        with suppress(OSError):  # the folder is not empty
             path.rmdir()
         raise
-    held.release(remove=False)  # which says that this is the beginning of a run
+    held.release(remove=False)  # the lock file marks the folder of a new run
 
 
 def taken(path: Path) -> RunError:
-    return RunError(f"{path} holds a run already; go on with it (recur resume {path}) or name another")
+    return RunError(f"{path} already holds a run; resume it (recur resume {path}) or name another folder")

@@ -1,4 +1,4 @@
-"""Training: a run from options, or on from a checkpoint. Tasks are known by their contract only (recur.tasks)."""
+"""Training: start a run from options, or resume one. Tasks are used through their contract only (recur.tasks)."""
 
 from recur.training.distributed import ProcessGroup, process_group
 from recur.training.events import Callback, Event

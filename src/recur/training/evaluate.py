@@ -1,4 +1,4 @@
-"""When a model is measured while it trains, and on how much, so that a budget of minutes is spent on training."""
+"""Evaluation while training: when, and on how many validation examples, so that training gets most of the budget."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from recur.training.trainer import Trainer
 
 EVALUATIONS = 10
-"""In a run, unless its options say otherwise."""
+"""Evaluations in a run whose options set no interval."""
 
 EVALUATION_SHARE = 0.2
-"""The share of a budget of minutes that all measurements together may take, about."""
+"""Fraction of a budget of minutes that all evaluations together may take, about."""
 
 MIN_EXAMPLES = 200
-"""Validation examples that are measured, at least, however long that takes."""
+"""Fewest validation examples that are evaluated, however long that takes."""
 
 
 def next_evaluation(next_measure: float, done: float, every: float) -> float:
-    """Where on the way the next measurement is due, after one that was done there."""
-    if done - next_measure > 1000 * every:  # a budget of a moment, or of measurements without an end
+    """Return the progress at which the next evaluation is due, after one at `done`."""
+    if done - next_measure > 1000 * every:  # a tiny budget or interval: the loop below would take forever
         next_measure = done + max(every, 1e-6 * done)
     while next_measure <= done + 1e-9:
         next_measure += every
@@ -36,24 +36,27 @@ def next_evaluation(next_measure: float, done: float, every: float) -> float:
 
 
 def validate_subset(trainer: Trainer, begun: float) -> Validation:
-    """On the validation part. Where ten times all of it would eat the minutes, on every so many of its examples, from
-    the first measurement on, so that figures of one run are of the same ones."""
+    """Evaluate on the validation set.
+
+    If evaluating all of it ten times would take too much of a budget of minutes, the first evaluation decides to use
+    every n-th example, and all later ones use the same examples, so that the metrics of a run are comparable.
+    """
     task, data, o = trainer.task, trainer.data, trainer.options
     found = task.validate(trainer.model, task.thinned(data, trainer.thin))
     if o.minutes is None or trainer.measured_at or o.measure:
         return found
-    wanted = math.ceil((time.monotonic() - begun) / (EVALUATION_SHARE / EVALUATIONS * 60 * o.minutes))
+    thin = math.ceil((time.monotonic() - begun) / (EVALUATION_SHARE / EVALUATIONS * 60 * o.minutes))
     parts = task.measured(data)
-    trainer.thin = max(1, min(wanted, parts // MIN_EXAMPLES))
+    trainer.thin = max(1, min(thin, parts // MIN_EXAMPLES))
     if trainer.thin == 1:
         return found
-    note = f"of {parts:,} to measure on, one in {trainer.thin} is measured while training, and all of them at the end"
+    note = f"evaluating 1 in {trainer.thin} of {parts:,} validation examples while training, and all of them at the end"
     trainer.callback(Event("note", {"text": note}))
     return task.validate(trainer.model, task.thinned(data, trainer.thin))
 
 
 def evaluate_current(trainer: Trainer, begun: float) -> tuple[float, Metrics, str, str, int]:
-    """A validation, a sample to watch, and how much was measured on."""
+    """Evaluate the current weights; return the validation, a sample, and the `thin` of the evaluated examples."""
     trainer.model.eval()
     with torch.no_grad():
         with autocast_in(trainer.stepper.precision, trainer.device):
@@ -64,11 +67,11 @@ def evaluate_current(trainer: Trainer, begun: float) -> tuple[float, Metrics, st
 
 
 def evaluate_best(trainer: Trainer) -> None:
-    """The best weights, on all of the validation part."""
+    """Evaluate the best weights on the whole validation set, and save the metrics with them."""
     begun = time.monotonic()
 
     def measured() -> tuple[Metrics, float]:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # a new model draws weights
             best = trainer.task.new_model(trainer.run.vocabs).to(trainer.device).eval()
             trainer.run.load_weights(best)
             with autocast_in(trainer.stepper.precision, trainer.device):
@@ -76,6 +79,6 @@ def evaluate_best(trainer: Trainer) -> None:
             trainer.run.save_weights(best, step=trainer.step, **found)
         return found, time.monotonic() - begun
 
-    trainer.best_metrics, trainer.last_measuring = trainer.ranks.first(measured)
+    trainer.best_metrics, trainer.last_measuring = trainer.group.from_rank0(measured)
     trainer.measuring += trainer.last_measuring
     trainer.checkpoint()

@@ -1,8 +1,8 @@
-"""InMemoryData in memory on its way into a run: with its parts held out by whoever gives it, and the columns that they name."""
+"""In-memory data for training: frames, arrays and lists that `fit` and `sweep` write into the folder of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,18 +10,17 @@ from recur.data.frames import NAMES, is_data, write_data
 from recur.errors import OptionError
 from recur.runs import data_folder
 from recur.tasks import make_options, options_class
-from recur.training import Event
-
-Callback = Callable[[Event], object]
+from recur.tasks.options import TextOptions
+from recur.training.events import Callback, Event
 
 
 class InMemoryData(NamedTuple):
-    """What to learn from, and measure on."""
+    """Training data in memory, with its validation and test sets."""
 
     parts: dict[str, Any]
-    """By the option that names files in their place: texts, valid, test."""
+    """Data by the option that would name files: texts, valid, test."""
     options: dict[str, Any]
-    """All other options; a column's name among them, until the task is known."""
+    """All other options; names of columns among them, until the task is known."""
 
     @staticmethod
     def of(given: Any, options: Mapping[str, Any]) -> InMemoryData:
@@ -29,32 +28,36 @@ class InMemoryData(NamedTuple):
         return InMemoryData(parts, {name: value for name, value in options.items() if name not in parts})
 
     def task(self) -> str:
-        """The task that columns stand for, where their names say it."""
+        """Return the task that the names of columns imply."""
         kinds = {"text": "classify", "label": "classify", "source": "seq2seq", "words": "tag", "tags": "tag"}
         found = {kinds[name] for name in self.options if name in kinds}
         if len(found) != 1:
-            raise OptionError("say what to learn from this data: task='classify', 'tag', 'seq2seq', 'forecast' …")
+            raise OptionError("name the task of this data: task='classify', 'tag', 'seq2seq', 'forecast' …")
         return found.pop()
 
-    def written(self, task: str, run: Path, callback: Callback | None = None) -> dict[str, Any]:
-        """Its options, with files inside of a run's folder that hold the data."""
-        fields = self.plain(task)
-        make_options(task, fields)  # what is wrong with an option is said before anything is written
+    def write(self, task: str, run: Path, callback: Callback | None = None) -> dict[str, Any]:
+        """Write the data to files inside of a run's folder; return the options, with the names of these files."""
+        fields, cls = self.task_options(task), self._options_class(task)
+        make_options(task, fields)  # an invalid option is reported before anything is written
         columns = {name: str(value) for name, value in self.options.items() if name not in fields}
         with data_folder(run) as folder:
             for part, given in self.parts.items():
-                kind: str = getattr(options_class(task), "reads")  # noqa: B009  of those that learn from files
-                path, notes = write_data(kind, given, folder, "train" if part == "texts" else part, columns)
+                path, notes = write_data(cls.reads, given, folder, "train" if part == "texts" else part, columns)
                 fields[part] = [str(path)]
                 for text in notes:
                     if callback is not None:
                         callback(Event("note", {"text": text}))
         return fields
 
-    def plain(self, task: str) -> dict[str, Any]:
-        """Its options without the names of columns."""
-        cls = options_class(task)
-        if "texts" not in cls.names():
-            raise OptionError(f"the task {task} makes its own data; leave yours out")
-        columns = [name for name in NAMES.get(getattr(cls, "reads", ""), ("text",)) if name not in cls.names()]
+    def task_options(self, task: str) -> dict[str, Any]:
+        """Return the options without the names of columns."""
+        cls = self._options_class(task)
+        columns = [name for name in NAMES.get(cls.reads, ("text",)) if name not in cls.names()]
         return {name: value for name, value in self.options.items() if name not in columns}
+
+    @staticmethod
+    def _options_class(task: str) -> type[TextOptions]:
+        cls = options_class(task)
+        if not issubclass(cls, TextOptions):
+            raise OptionError(f"the task {task} makes its own data; leave yours out")
+        return cls

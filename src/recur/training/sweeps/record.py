@@ -1,32 +1,31 @@
-"""What a sweep keeps: a folder with what was asked for, what became of each trial, and the trials' runs.
+"""Record of a sweep, and the folder that it is stored in.
 
-    sweep.json       what is searched, and with what; and every trial with its options and figures
+    sweep.json       the search, its options, and every trial with its options and results
     trial-000 …      runs like any other
-    data/            what they learn from, where that was handed over in memory
+    data/            training data that was given in memory
 
-sweep.json is replaced as a whole whenever a trial begins or ends, so that a sweep killed at any moment can be gone on
-with. Nothing in it executes.
+sweep.json is replaced as a whole whenever a trial starts or ends, so that a killed sweep can be resumed. Nothing in it
+is executed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from recur.errors import RunError
 from recur.options.fields import Between, OneOf, Search, Value
-from recur.runs.manifest import parse_json
+from recur.runs.manifest import expect_number, expect_one_of, expect_type, parse_json
 from recur.runs.safe_dir import SafeDir
 from recur.utils.types import JsonObject
 
 FORMAT = 1
 NAME = "sweep.json"
 MOST = 1 << 26
-"""Bytes of sweep.json at most."""
+"""Largest size of sweep.json in bytes."""
 
 State = Literal["running", "complete", "pruned", "failed"]
 STATES = ("running", "complete", "pruned", "failed")
@@ -36,33 +35,33 @@ PRUNERS = ("median", "hyperband", "none")
 
 @dataclass(frozen=True)
 class Trial:
-    """One of them."""
+    """One trial of a sweep."""
 
     number: int
     params: dict[str, Value]
-    """The options that were drawn; of the first trial, which has the task's defaults, those that these are."""
+    """Sampled options; for the first trial, the task's defaults of the searched options."""
     state: State = "running"
     value: float | None = None
-    """The metric at the best weights."""
+    """Metric of the best weights."""
     measured: tuple[float, ...] = ()
-    """… at every measurement."""
+    """Metric at every evaluation."""
     seconds: float = 0.0
     why: str = ""
-    """Of one that failed."""
+    """Reason of a failure."""
 
     @property
     def run(self) -> str:
-        """The name of its folder."""
+        """Name of the trial's folder."""
         return f"trial-{self.number:03d}"
 
 
 @dataclass
 class SweepRecord:
-    """All of a sweep."""
+    """Content of sweep.json."""
 
     task: str
     options: dict[str, Any]
-    """What every trial has, paths relative to the folder."""
+    """Options of every trial, with paths relative to the folder."""
     search: dict[str, Search]
     metric: str
     seed: int = 0
@@ -75,15 +74,15 @@ class SweepRecord:
         found = [self.options.get("cell"), *(trial.params.get("cell") for trial in self.trials)]
         return [*found, *(search.values if isinstance(search, OneOf) else ())]
 
-    def asked(self) -> JsonObject:
-        """What was asked for, as JSON has it: a sweep is gone on with where this is the same."""
+    def request(self) -> JsonObject:
+        """Return the request of the sweep as JSON; an existing sweep is resumed only if its request is the same."""
         search = {name: [type(space).__name__, dataclasses.asdict(space)] for name, space in self.search.items()}
         kept = {"task": self.task, "options": self.options, "search": search, "metric": self.metric}
         found: JsonObject = json.loads(json.dumps(kept | {"seed": self.seed, "pruner": self.pruner}))
         return found
 
     def write(self, folder: Path) -> None:
-        content = {"format": FORMAT, **self.asked(), "trials": [dataclasses.asdict(trial) for trial in self.trials]}
+        content = {"format": FORMAT, **self.request(), "trials": [dataclasses.asdict(trial) for trial in self.trials]}
         SafeDir(folder).write(NAME, json.dumps(content, indent=1).encode())
 
     @staticmethod
@@ -92,7 +91,7 @@ class SweepRecord:
         try:
             content = SafeDir(folder).read(NAME, MOST)
         except OSError as error:
-            raise RunError(f"{folder} is no sweep: {path} cannot be read: {error.strerror}") from None
+            raise RunError(f"{folder} is not a sweep: {path} cannot be read: {error.strerror}") from None
         return parse_sweep_record(content, str(path))
 
 
@@ -101,68 +100,50 @@ def is_sweep(folder: Path) -> bool:
 
 
 def parse_sweep_record(content: bytes, name: str) -> SweepRecord:
-    """A record that is whole, or what is wrong with it."""
+    """Return the record that sweep.json holds; raise RunError for anything that recur does not write."""
     try:
         found = parse_json(content, name)
         if found["format"] != FORMAT:
-            raise RunError(f"{name} is of another version of recur, whose sweeps this one does not read")
+            raise RunError(f"{name} was written by another version of recur, whose sweeps this version cannot read")
         return SweepRecord(
-            task=_is(str, found["task"]),
-            options={_is(str, option): value for option, value in found["options"].items()},
-            search={_is(str, option): _space(space) for option, space in found["search"].items()},
-            metric=_is(str, found["metric"]),
-            seed=_is(int, found["seed"]),
-            pruner=_one_of(PRUNERS, found["pruner"]),
+            task=expect_type(str, found["task"]),
+            options={expect_type(str, option): value for option, value in found["options"].items()},
+            search={expect_type(str, option): _space(space) for option, space in found["search"].items()},
+            metric=expect_type(str, found["metric"]),
+            seed=expect_type(int, found["seed"]),
+            pruner=expect_one_of(PRUNERS, found["pruner"]),
             trials=[_trial(k, trial) for k, trial in enumerate(found["trials"])],
         )
     except RunError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise RunError(f"{name} is damaged: it is not what a sweep writes") from None
+        raise RunError(f"{name} is damaged: it is not a record of a sweep") from None
 
 
 def _space(found: Any) -> Search:
     kind, fields = found
     if kind == "OneOf":
         return OneOf(tuple(_value(value) for value in fields["values"]))
-    _one_of(("Between",), kind)
-    return Between(_number(fields["low"]), _number(fields["high"]), _is(bool, fields["log"]))
+    expect_one_of(("Between",), kind)
+    return Between(expect_number(fields["low"]), expect_number(fields["high"]), expect_type(bool, fields["log"]))
 
 
 def _trial(k: int, found: Any) -> Trial:
-    if _is(int, found["number"]) != k:
-        raise ValueError("trials are numbered")
+    if expect_type(int, found["number"]) != k:
+        raise ValueError("trials must be numbered in order")
     value = found["value"]
     return Trial(
         k,
-        {_is(str, option): _value(value) for option, value in found["params"].items()},
-        _one_of(STATES, found["state"]),
-        None if value is None else float(_number(value)),
-        tuple(float(_number(value)) for value in found["measured"]),
-        float(_number(found["seconds"])),
-        _is(str, found["why"]),
+        {expect_type(str, option): _value(value) for option, value in found["params"].items()},
+        expect_one_of(STATES, found["state"]),
+        None if value is None else float(expect_number(value)),
+        tuple(float(expect_number(value)) for value in found["measured"]),
+        float(expect_number(found["seconds"])),
+        expect_type(str, found["why"]),
     )
 
 
 def _value(value: Any) -> Value:
     if not isinstance(value, str | bool | int | float):
         raise TypeError
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise TypeError
-    return value  # type: ignore[no-any-return]
-
-
-def _is(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise TypeError
-    return value
-
-
-def _one_of(values: tuple[str, ...], value: Any) -> Any:
-    if value not in values:
-        raise ValueError
     return value

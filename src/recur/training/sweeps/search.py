@@ -1,9 +1,12 @@
-"""What a sweep draws from: the task's own search, or ranges that somebody typed.
+"""Search spaces of sweeps, and the Optuna study that samples them and prunes trials.
 
-rate=0.001:0.01:log     between, evenly by the logarithm
-hidden=64:256           whole numbers, since these are
-cell=gru,lstm           one of these
-rate                    the task's own range of one option
+    rate=0.001:0.01:log     range, sampled on a logarithmic scale
+    hidden=64:256           range of integers
+    cell=gru,lstm           choice
+    rate                    the task's own range of an option
+
+The sample of a trial depends only on the seed, its number and the trials before it, so that a resumed sweep equals one
+that was not stopped.
 """
 
 from __future__ import annotations
@@ -25,26 +28,31 @@ SearchRequest = Mapping[str, Search] | Sequence[str] | None
 
 
 def resolve_search(
-    task: str, asked: SearchRequest, fixed: Mapping[str, object], unused: Mapping[str, str] | None = None
+    task: str, requested: SearchRequest, fixed: Mapping[str, object], unused: Mapping[str, str] | None = None
 ) -> dict[str, Search]:
-    """The search of a task: all of its own, those named, or other ranges; without what is fixed, and without what
-    means nothing beside it (`unused`, and why)."""
+    """Return the search space of a task.
+
+    Args:
+        requested: names of options, ranges, or None for all of the task's own.
+        fixed: options that are given, and not searched.
+        unused: options that have no effect, and why.
+    """
     unused = unused or {}
     own = options_class(task).search
-    if asked is None:
+    if requested is None:
         found = {name: space for name, space in own.items() if name not in fixed and name not in unused}
-    elif isinstance(asked, Mapping):
-        found = dict(asked)
+    elif isinstance(requested, Mapping):
+        found = dict(requested)
     else:
-        found = dict(_parse(task, text) for text in ([asked] if isinstance(asked, str) else asked))
+        found = dict(_parse(task, text) for text in ([requested] if isinstance(requested, str) else requested))
     for name, space in found.items():
         if name in fixed:
-            raise OptionError(f"{name} is given, and cannot be searched for too: leave one of them out")
+            raise OptionError(f"{name} is both given and searched: leave one of them out")
         if name in unused:
             raise OptionError(f"{flag_of(name)} {unused[name]}")
         _check(task, name, space)
     if not found:
-        raise OptionError(f"nothing is left to search for; the task {task} offers {', '.join(own)}")
+        raise OptionError(f"nothing to search; the task {task} has ranges for {', '.join(own)}")
     return found
 
 
@@ -71,7 +79,7 @@ def _between(low: float, high: float, log: bool) -> Between:
     try:
         return Between(low, high, log)
     except ValueError:
-        raise OptionError(f"a range rises, above 0 where it is by logarithm; got {low:g} to {high:g}") from None
+        raise OptionError(f"a range needs low < high, and low > 0 with log; got {low:g} to {high:g}") from None
 
 
 def _number(text: str) -> float | None:
@@ -84,7 +92,7 @@ def _number(text: str) -> float | None:
 
 
 def _typed(kind: object, text: str) -> Value:
-    """A value as its field has it; what is none is refused with all others."""
+    """Convert text to the type of a field; a value that does not convert is refused by the field's own check."""
     if kind is bool:
         return {"true": True, "on": True, "false": False, "off": False}.get(text.lower(), text)
     if kind in (int, float) or (get_origin(kind) is Literal and all(isinstance(v, int) for v in get_args(kind))):
@@ -101,20 +109,21 @@ def _check(task: str, name: str, space: Any) -> None:
         raise OptionError(f"{name}: a search is a Between or a OneOf, got {shown(space)}")
     ends = (space.low, space.high) if isinstance(space, Between) else space.values
     if not ends:
-        raise OptionError(f"{name}: there is no value to take")
+        raise OptionError(f"{name}: no values are given")
     for value in ends:
         checked(name, value, hints(cls)[name])
     if isinstance(space, Between) and value_of(hints(cls)[name]) not in (int, float):
-        raise OptionError(f"{name} is no number: name its values, as in {name}=a,b")
+        raise OptionError(f"{name} is not a number: list its values, as in {name}=a,b")
 
 
 STARTUP = 5
-"""Trials before any is left early, and before what was measured decides what is drawn."""
+"""Random trials before pruning and model-based sampling begin."""
 MEASUREMENTS = 10
-"""In a run, unless its options say otherwise."""
+"""Evaluations in a run whose options set no interval."""
 
 
 def import_optuna() -> Any:
+    """Import Optuna, or raise an error that says how to install it."""
     try:
         import optuna
     except ImportError:
@@ -124,7 +133,7 @@ def import_optuna() -> Any:
 
 @contextmanager
 def silence_optuna() -> Iterator[None]:
-    """Optuna's own log lines and warnings of what is experimental, kept away while this lasts."""
+    """Silence Optuna's log lines and experimental warnings inside the block."""
     optuna = import_optuna()
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -137,7 +146,7 @@ def silence_optuna() -> Iterator[None]:
 
 
 class Study:
-    """A search in memory, made anew for every trial of what is recorded."""
+    """Optuna study in memory, rebuilt from the record for every trial."""
 
     def __init__(self, record: SweepRecord) -> None:
         self.optuna = import_optuna()
@@ -146,7 +155,7 @@ class Study:
         direction = "maximize" if metric_of(record.metric).higher else "minimize"
         self.study = self.optuna.create_study(study_name="sweep", direction=direction, pruner=self._pruner())
         for trial in record.trials:
-            self._tell(trial)
+            self._add(trial)
 
     def _pruner(self) -> Any:
         pruners = self.optuna.pruners
@@ -164,12 +173,12 @@ class Study:
             return kinds.IntDistribution(int(space.low), int(space.high), log=space.log)
         return kinds.FloatDistribution(space.low, space.high, log=space.log)
 
-    def _tell(self, trial: Trial) -> None:
-        """Count a trial, if it has ended."""
+    def _add(self, trial: Trial) -> None:
+        """Add a finished trial to the study."""
         states = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}
         if trial.state not in states:
             return
-        known = {name: value for name, value in trial.params.items() if self._knows(name, value)}
+        known = {name: value for name, value in trial.params.items() if self._contains(name, value)}
         self.study.add_trial(
             self.optuna.trial.create_trial(
                 state=self.optuna.trial.TrialState[states[trial.state]],
@@ -180,23 +189,23 @@ class Study:
             )
         )
 
-    def _knows(self, name: str, value: Value) -> bool:
-        """Whether it could have been drawn; a task's default may lie elsewhere."""
+    def _contains(self, name: str, value: Value) -> bool:
+        """Return True if a value is inside the search space; a task's default may be outside."""
         return name in self.record.search and value in self.record.search[name]
 
     def ask(self, number: int, params: Mapping[str, Value] | None = None) -> TrialMonitor:
-        """The options of a trial: drawn, or those that it began with."""
+        """Start a trial: sample its options, or use those that it was started with before."""
         self.study.sampler = self.optuna.samplers.TPESampler(
             n_startup_trials=STARTUP, seed=1_000_003 * self.record.seed % 2**31 + number
         )
         if params is not None:
-            self.study.enqueue_trial({name: value for name, value in params.items() if self._knows(name, value)})
+            self.study.enqueue_trial({name: value for name, value in params.items() if self._contains(name, value)})
         return TrialMonitor(self.study.ask(self.spaces))
 
     def importance(self) -> dict[str, float]:
-        """How much of what trials differ in goes back to each option, largest first; nothing, where too few ended."""
+        """Return the importance of each option, largest first; empty if too few trials are complete."""
         ended = [trial for trial in self.record.trials if trial.state == "complete"]
-        shared = [name for name in self.spaces if all(self._knows(name, t.params.get(name, "")) for t in ended)]
+        shared = [name for name in self.spaces if all(self._contains(name, t.params.get(name, "")) for t in ended)]
         if len(ended) < 2 * STARTUP or not shared or len({trial.value for trial in ended}) < 2:
             return {}
         evaluator = self.optuna.importance.PedAnovaImportanceEvaluator()
@@ -205,7 +214,7 @@ class Study:
 
 
 class TrialMonitor:
-    """A trial that runs: what is measured decides whether it goes on."""
+    """Running trial, which reports its metrics and learns whether to stop early."""
 
     def __init__(self, trial: Any) -> None:
         self.trial, self.reported = trial, 0
@@ -214,8 +223,8 @@ class TrialMonitor:
     def params(self) -> dict[str, Value]:
         return {name: _rounded(value) for name, value in self.trial.params.items()}
 
-    def hopeless(self, measured: Sequence[float]) -> bool:
-        """Whether what was measured so far is worse than what others had by then."""
+    def should_prune(self, measured: Sequence[float]) -> bool:
+        """Return True if the trial should be pruned: its metrics are worse than those of other trials at this point."""
         for value in measured[self.reported :]:
             self.reported += 1
             self.trial.report(value, self.reported)
@@ -223,5 +232,5 @@ class TrialMonitor:
 
 
 def _rounded(value: Value) -> Value:
-    """A drawn number as a person would type it."""
+    """Round a sampled number to three digits."""
     return float(f"{value:.3g}") if isinstance(value, float) else value
