@@ -1,4 +1,4 @@
-"""Options as dataclasses: `options.py` is the base and its check, `kinds.py` what fields take. No torch here."""
+"""Options as dataclasses: the base class with its checks, and the types of fields. torch is not imported here."""
 
 from recur.options.fields import (
     Batch,

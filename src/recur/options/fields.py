@@ -1,4 +1,4 @@
-"""What a field of options takes, beside a plain type: ranges of numbers, and texts of some form."""
+"""Types of option fields: ranges of numbers, texts with a format, and search spaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recur.errors import OptionError, shown
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a field takes, and how a message says so."""
+    """Range of numbers that a field accepts, with its description for messages."""
 
     words: str
     low: float
@@ -29,7 +29,7 @@ class Range:
 
 @dataclass(frozen=True)
 class TextFormat:
-    """What a text is read by, which raises an OptionError for one that it cannot read."""
+    """Format of a text field: a parser that raises OptionError for text that it cannot read."""
 
     parse: Callable[[str], object]
 
@@ -56,7 +56,7 @@ BelowOne = Annotated[float, Range("lie in 0 … 1, and below 1", 0, 1, high_excl
 
 
 def check_device(name: object) -> None:
-    """Whether a name can be one of a device: torch itself knows many that nothing here runs on."""
+    """Raise OptionError for a device that recur does not run on; torch itself accepts more names."""
     if not isinstance(name, str) or not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", name):
         raise OptionError(f"device must be auto, cpu, cuda or cuda:N, got {shown(name)}")
 
@@ -69,7 +69,7 @@ Value = str | bool | int | float
 
 @dataclass(frozen=True)
 class Between:
-    """Numbers from low to high, both included: whole ones, if these are; evenly by their logarithm, if asked for."""
+    """Search space of numbers from low to high, inclusive: integers if both are; with `log`, on a logarithmic scale."""
 
     low: float
     high: float
@@ -84,12 +84,12 @@ class Between:
 
     def __post_init__(self) -> None:
         if not -math.inf < self.low < self.high < math.inf or (self.log and self.low <= 0):
-            raise ValueError(f"a range rises, and above 0 where it is by logarithm; got {self}")
+            raise ValueError(f"a range needs low < high, and low > 0 with log; got {self}")
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of these values."""
+    """Search space of a list of values."""
 
     values: tuple[Value, ...]
 

@@ -1,8 +1,8 @@
 """Lock on a run's folder: one writer at a time. The system releases it when the holder dies.
 
 The file `lock` names the holder, for the message of a refusal; the lock itself is the system's lock on that file. So
-the file of a killed process does no harm. On a file system without locks (some network file systems), the content of the
-file counts: a holder on this machine that is gone is recognised, one on another machine is not.
+the file of a killed process does no harm. On a file system without locks (some network file systems), the content of
+the file counts: a holder on this machine that is gone is recognised, one on another machine is not.
 """
 
 from __future__ import annotations
