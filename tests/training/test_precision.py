@@ -104,7 +104,7 @@ def test_graphs_are_refused_with_the_reason(book: str, tmp_path: Path) -> None:
     made.stepper.device = torch.device("cuda")
     reasons = [
         ({"accumulate": 2}, "several batches"),
-        ({"on_nan": "skip"}, "looked at before"),
+        ({"on_nan": "skip"}, "checked before its update"),
         ({"optimizer": "asgd"}, "ASGD"),
         ({"bptt": "randomized:0.5"}, "draws on the CPU"),
         ({"softmax": "adaptive", "tied": False}, "asks which tokens"),

@@ -186,7 +186,7 @@ def test_who_passes_over_bad_batches_is_not_told_to(book: str, tmp_path: Path) -
     trainer = make(tmp_path / "a", book, steps=200, on_nan="skip", clip=0.5, rate=0.01)
     ordinary = trainer.model.loss
     trainer.model.loss = lambda *arguments: ordinary(*arguments) * float("nan")  # type: ignore[method-assign]
-    with pytest.raises(TrainingError, match=r"--clip 0\.125\) or lower the rate \(--rate 0\.0025\)$"):
+    with pytest.raises(TrainingError, match=r"--clip 0\.125\) or lower the learning rate \(--rate 0\.0025\)$"):
         trainer.train()
     assert trainer.skipped == 20
 
@@ -228,7 +228,7 @@ def test_what_is_learned_from_and_measured_on_is_said(book: str, tmp_path: Path)
             tmp_path / Path(valid).stem,
             lambda event: notes.append(event.content["text"]) if event.kind == "note" else None,
         )
-    assert [note for note in notes if "measured on" in note] == [
+    assert [note for note in notes if "validation" in note] == [
         f"{book}: used for both training and validation; the metrics will be optimistic"
     ]
     assert not [note for note in notes if "held out" in note]
