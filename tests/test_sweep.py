@@ -190,9 +190,9 @@ def test_what_is_wrong_with_all_trials_is_raised(file: str) -> None:
 
 def test_another_sweep_is_not_mixed_with_it(file: str) -> None:
     sweep(file, task="classify", trials=1, search=RANGES, **SMALL)
-    with pytest.raises(RunError, match=r"was asked for otherwise \(options\); go on with it"):
+    with pytest.raises(RunError, match=r"with different settings \(options\); resume it"):
         sweep(file, task="classify", trials=1, search=RANGES, **{**SMALL, "steps": 3})
-    with pytest.raises(RunError, match=r"was asked for otherwise \(search\)"):
+    with pytest.raises(RunError, match=r"with different settings \(search\)"):
         sweep(file, task="classify", trials=1, search=["rate"], **SMALL)
 
 
@@ -204,7 +204,7 @@ def test_data_in_memory_is_kept_in_the_sweep(tmp_path: Path, monkeypatch: pytest
     assert (found.path / "data/train.tsv").is_file()
     assert json.loads((found.path / "sweep.json").read_text())["options"]["texts"] == ["data/train.tsv"]
     assert len(sweep(frame, trials=2, **asked).trials) == 2
-    with pytest.raises(RunError, match="holds a sweep of other data"):
+    with pytest.raises(RunError, match="holds a sweep with different data"):
         sweep(frame[:70], trials=2, **asked)
     (tmp_path / "s").rename(tmp_path / "moved")
     assert len(resume_sweep("moved", trials=3).trials) == 3
@@ -273,7 +273,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     for old, new in (("failed", "done"), ("0.5", '"x"'), ('"number": 0', '"number": 1'), ("Between", "[]"), ("{", "[")):
         with pytest.raises(RunError, match="is damaged"):
             parse_sweep_record(content.replace(old, new).encode(), "sweep.json")
-    with pytest.raises(RunError, match="of another version"):
+    with pytest.raises(RunError, match="by another version"):
         parse_sweep_record(content.replace('"format": 1', '"format": 2').encode(), "sweep.json")
 
 
@@ -355,7 +355,7 @@ def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None
     assert "trial-003" in capsys.readouterr().err
     for arguments, says in (
         (["sweep", file, "--task", "classify", "--horizon", "3"], "--horizon belongs to forecast"),
-        (["sweep", file, "--task", "classify", "--search", "hidden"], "was asked for otherwise"),
+        (["sweep", file, "--task", "classify", "--search", "hidden"], "with different settings"),
         (["sweep", "--resume", "none"], "none is not a sweep"),
         (["sweep", file], "say what to learn from it"),
     ):

@@ -431,7 +431,7 @@ def test_a_full_disk_is_said_with_the_way_on(monkeypatch: pytest.MonkeyPatch) ->
     recur.fit("book.txt", out="r", **SMALL)
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_checkpoint", full)
-        with pytest.raises(RunError, match="No space left on device: .* go on with recur resume r"):
+        with pytest.raises(RunError, match="No space left on device: .* continue with recur resume r"):
             resume("r", steps=2)
     resume("r", steps=2)
 

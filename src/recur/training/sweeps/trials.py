@@ -133,7 +133,7 @@ def _begin(folder: Path, record: SweepRecord) -> None:
         differ = [name for name in now if now[name] != before[name]]
         if differ:
             raise RunError(
-                f"{folder} holds a sweep with a different {', '.join(differ)}; resume it "
+                f"{folder} holds a sweep with different settings ({', '.join(differ)}); resume it "
                 f"(recur sweep --resume {folder}) or name another folder: --out"
             )
         return
