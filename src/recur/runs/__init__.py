@@ -1,10 +1,9 @@
 """Run folder: files, manifest, weights, checkpoints and locks. Tasks (recur.tasks) know what was trained."""
 
-from recur.runs.folder import Run, Vocabs
+from recur.runs.folder import Run, Vocabs, check_free, data_folder, is_run
 from recur.runs.lock import holder_of
 from recur.runs.logs import read_json, read_jsonl, read_tail
 from recur.runs.manifest import Fingerprint
-from recur.runs.trust import check_free, data_folder, is_run
 from recur.runs.weights import Precision, autocast_in, check_precision, matmul_precision, pick_device, pick_precision
 
 __all__ = [

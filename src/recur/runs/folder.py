@@ -23,7 +23,10 @@ contains, and a file that does not match its checksum is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -33,7 +36,7 @@ from torch import Tensor, nn
 from recur.data.text import Vocab
 from recur.errors import RunError
 from recur.runs.lock import NAME as LOCK
-from recur.runs.lock import Lock
+from recur.runs.lock import Lock, is_ours
 from recur.runs.logs import Log, Progress
 from recur.runs.manifest import (
     LOGS,
@@ -47,8 +50,8 @@ from recur.runs.manifest import (
     read_manifest,
     sha256,
 )
+from recur.runs.manifest import NAME as MANIFEST
 from recur.runs.safe_dir import SafeDir
-from recur.runs.trust import check_free, is_run, taken
 from recur.runs.weights import check_weights, from_bytes, to_bytes
 from recur.utils.files import sync_folder
 from recur.utils.trust import check_trusted
@@ -59,6 +62,58 @@ Vocabs = dict[str, Vocab]
 
 WEIGHTS, CONFIG, CELL = "model.safetensors", "config.toml", "cell.py"
 BASELINES, MACHINES = "baselines.json", "machines.json"
+
+
+# New folders -----------------------------------------------------------------------------------------------------
+
+DATA = "data"
+"""Folder of training data that was given in memory."""
+
+
+def is_run(path: Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
+def check_free(path: Path) -> None:
+    """Refuse a folder that cannot become a new run: one that holds a run or other files."""
+    if is_run(path):
+        raise _taken(path)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is in the way: a run is a folder")
+    if path.is_dir() and any(path.iterdir()) and not _begun(path):
+        raise RunError(f"{path} holds other files; name a new folder: --out {path}/first")
+
+
+def _begun(path: Path) -> bool:
+    """Return True if a folder holds only the files of a training that ended before its first checkpoint."""
+    names = [entry.name for entry in path.iterdir()]
+    ours = re.compile(
+        r"lock|resume|data|cell\.py|config\.toml|(metrics|samples|progress)\.jsonl|[\w-]+\.json|\..+\.[0-9a-f]{8}\.part"
+    )
+    marked = names == [LOCK] or is_ours(path)
+    return marked and all(ours.fullmatch(name) for name in names)
+
+
+@contextmanager
+def data_folder(path: Path) -> Iterator[Path]:
+    """Create the data folder of a new run; remove it if the block raises an error."""
+    check_free(path)
+    path.mkdir(parents=True, exist_ok=True)
+    SafeDir(path).make_folder(DATA)
+    held = Lock(path)
+    try:
+        yield path / DATA
+    except BaseException:
+        shutil.rmtree(path / DATA)
+        held.release()
+        with suppress(OSError):  # the folder is not empty
+            path.rmdir()
+        raise
+    held.release(remove=False)  # the lock file marks the folder of a new run
+
+
+def _taken(path: Path) -> RunError:
+    return RunError(f"{path} already holds a run; resume it (recur resume {path}) or name another folder")
 
 
 class _Named(dict[str, Vocab]):
@@ -79,8 +134,8 @@ class Run(VerifiedFolder):
         self.vocabs, self._lock = vocabs, lock
         self.trusting = False
         """Whether its custom cell is executed though this user has not trained with it."""
-        self._logs = {name: Log(self.place, name) for name in LOGS}
-        self.progress = Progress(self.place)
+        self._logs = {name: Log(self.dir, name) for name in LOGS}
+        self.progress = Progress(self.dir)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, task={self.task!r})"
@@ -117,7 +172,7 @@ class Run(VerifiedFolder):
         lock = Lock(path)
         if is_run(path):  # another process created it a moment ago
             lock.release(remove=False)
-            raise taken(path)
+            raise _taken(path)
         run = cls(path, Manifest(task, list(vocabs), texts=texts or {}), vocabs, lock)
         try:
             run._write_first(config, cell)
@@ -127,12 +182,12 @@ class Run(VerifiedFolder):
         return run
 
     def _write_first(self, config: str, cell: bytes | None) -> None:
-        self.place.sweep("resume")
-        self.place.make_folder("resume")
+        self.dir.sweep("resume")
+        self.dir.make_folder("resume")
         contents = {f"{name}.json": vocab.to_json().encode() for name, vocab in self.vocabs.items()}
         contents |= {CONFIG: config.encode()} | ({} if cell is None else {CELL: cell})
         for name, content in contents.items():
-            self.place.write(name, content)
+            self.dir.write(name, content)
         self.manifest.files |= {name: [sha256(content)] for name, content in contents.items()}
         for log in self._logs.values():
             log.begin()
@@ -263,7 +318,7 @@ class Run(VerifiedFolder):
         """Save a checkpoint, and commit everything that was written before it."""
         before = self.manifest.checkpoints[:1]
         file, content = next(s for s in SLOTS if s not in [entry.file for entry in before]), to_bytes(tensors, state)
-        self.place.write(file, content)
+        self.dir.write(file, content)
         logs = {name: log.extent for name, log in self._logs.items()}
         self.manifest.checkpoints = [Checkpoint(file, sha256(content), step, logs), *before]
         self.commit()
@@ -277,7 +332,7 @@ class Run(VerifiedFolder):
         for entry in self.manifest.checkpoints:
             path = self.path / entry.file
             try:
-                content = self.place.read(entry.file, most)
+                content = self.dir.read(entry.file, most)
             except OSError:
                 complaints.append(f"{path} is missing")
                 continue

@@ -21,8 +21,8 @@ TAIL = LOG_RECORDS
 class Log:
     """Append-only log with the SHA-256 of what was written."""
 
-    def __init__(self, place: SafeDir, name: str) -> None:
-        self.place, self.name, self.path = place, name, place.path / name
+    def __init__(self, folder: SafeDir, name: str) -> None:
+        self.dir, self.name, self.path = folder, name, folder.path / name
         self._length, self._sha = 0, hashlib.sha256()
 
     @property
@@ -32,7 +32,7 @@ class Log:
 
     def append(self, entry: Mapping[str, object]) -> None:
         line = (json.dumps(entry) + "\n").encode()
-        self.place.append(self.name, line)
+        self.dir.append(self.name, line)
         self._length += len(line)
         self._sha.update(line)
 
@@ -56,12 +56,12 @@ class Log:
 
     def begin(self, content: bytes = b"") -> None:
         """Replace the log by this content."""
-        self.place.write(self.name, content)
+        self.dir.write(self.name, content)
         self._length, self._sha = len(content), hashlib.sha256(content)
 
     def _content(self) -> bytes:
         try:
-            return self.place.read(self.name, JSON_BYTES)
+            return self.dir.read(self.name, JSON_BYTES)
         except FileNotFoundError:
             return b""
 
@@ -106,8 +106,8 @@ POINTS = 2000
 class Progress:
     """Training loss of a run over time, for who watches it."""
 
-    def __init__(self, place: SafeDir) -> None:
-        self.place = place
+    def __init__(self, folder: SafeDir) -> None:
+        self.dir = folder
         self._there = False
         self._last = -1.0
 
@@ -120,14 +120,14 @@ class Progress:
         if not self._there:
             self.rewind(0)
         line = json.dumps({**entry, "at": round(time.time(), 3)}) + "\n"
-        self.place.append(NAME, line.encode(), flushed=False)
+        self.dir.append(NAME, line.encode(), flushed=False)
 
     def rewind(self, step: int) -> None:
         """Remove the points after a step, which is trained again."""
         try:
-            found = parse_jsonl(self.place.read(NAME, JSON_BYTES)) if step else []
+            found = parse_jsonl(self.dir.read(NAME, JSON_BYTES)) if step else []
         except FileNotFoundError:
             found = []
         kept = [entry for entry in found if isinstance(known := entry.get("step"), int) and known <= step]
-        self.place.write(NAME, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
+        self.dir.write(NAME, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
         self._there = True

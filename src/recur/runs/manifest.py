@@ -249,18 +249,18 @@ class VerifiedFolder:
     """Folder whose files are checked against the SHA-256 checksums of its manifest."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.place, self.manifest = path, SafeDir(path), manifest
+        self.path, self.dir, self.manifest = path, SafeDir(path), manifest
 
     def read(self, name: str, most: int = JSON_BYTES) -> bytes:
         """Return the content of a file; refuse it if its checksum is not in the manifest."""
         while True:
             try:
-                content = self.place.read(name, most)
+                content = self.dir.read(name, most)
             except FileNotFoundError:
                 raise RunError(f"{self.path / name} is missing; restore it") from None
             if sha256(content) in self.manifest.files.get(name, ()):
                 return content
-            known, self.manifest = self.manifest, read_manifest(self.place)
+            known, self.manifest = self.manifest, read_manifest(self.dir)
             if self.manifest == known:  # else the training process has replaced the file since the manifest was read
                 break
         raise self._changed(name)
@@ -275,7 +275,7 @@ class VerifiedFolder:
         if known:
             self.manifest.files[name] = [*known, sha256(content)]
             self._write_manifest()
-        self.place.write(name, content)
+        self.dir.write(name, content)
         self.manifest.files[name] = [*known, sha256(content)]
 
     def commit(self) -> None:
@@ -284,11 +284,11 @@ class VerifiedFolder:
         self._write_manifest()
 
     def _write_manifest(self) -> None:
-        self.place.write(NAME, self.manifest.to_json())
+        self.dir.write(NAME, self.manifest.to_json())
 
     def check_files(self) -> None:
         """Check every file before a run is resumed; the best weights too, which stay if no better ones follow."""
-        self.place.sweep("resume")
+        self.dir.sweep("resume")
         for name in list(self.manifest.files):
             # A file that was being replaced has two checksums: keep the one that matches.
             digest = self._digest(name)
@@ -298,7 +298,7 @@ class VerifiedFolder:
 
     def _digest(self, name: str) -> str:
         try:
-            return self.place.digest(name)
+            return self.dir.digest(name)
         except FileNotFoundError:
             raise RunError(f"{self.path / name} is missing; restore it") from None
 
@@ -306,9 +306,9 @@ class VerifiedFolder:
         return RunError(f"{self.path / name} does not match its checksum: it was changed or damaged; restore it")
 
 
-def read_manifest(place: SafeDir) -> Manifest:
-    name = str(place.path / NAME)
+def read_manifest(folder: SafeDir) -> Manifest:
+    name = str(folder.path / NAME)
     try:
-        return Manifest.from_json(place.read(NAME, JSON_BYTES), name)
+        return Manifest.from_json(folder.read(NAME, JSON_BYTES), name)
     except FileNotFoundError:
         raise RunError(f"{name} is missing") from None

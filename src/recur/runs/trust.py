@@ -9,16 +9,11 @@ runs open without a flag; a run of somebody else is refused with a line that nam
 from __future__ import annotations
 
 import os
-import re
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.runs import lock, manifest
 from recur.runs.manifest import Fingerprint
-from recur.runs.safe_dir import SafeDir
 from recur.utils.trust import DigestFile
 
 _TEXTS = DigestFile("texts")
@@ -59,53 +54,3 @@ def _real(path: Path) -> Path:
 
 def _key(text: Fingerprint) -> bytes:
     return f"{text.name}\0{text.bytes}\0{text.sha256}".encode(errors="surrogatepass")
-
-
-DATA = "data"
-"""Folder of training data that was given in memory."""
-
-
-def is_run(path: Path) -> bool:
-    return (path / manifest.NAME).is_file()
-
-
-def check_free(path: Path) -> None:
-    """Refuse a folder that cannot become a new run: one that holds a run or other files."""
-    if is_run(path):
-        raise taken(path)
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is in the way: a run is a folder")
-    if path.is_dir() and any(path.iterdir()) and not _begun(path):
-        raise RunError(f"{path} holds other files; name a new folder: --out {path}/first")
-
-
-def _begun(path: Path) -> bool:
-    """Return True if a folder holds only the files of a training that ended before its first checkpoint."""
-    names = [entry.name for entry in path.iterdir()]
-    ours = re.compile(
-        r"lock|resume|data|cell\.py|config\.toml|(metrics|samples|progress)\.jsonl|[\w-]+\.json|\..+\.[0-9a-f]{8}\.part"
-    )
-    marked = names == [lock.NAME] or lock.is_ours(path)
-    return marked and all(ours.fullmatch(name) for name in names)
-
-
-@contextmanager
-def data_folder(path: Path) -> Iterator[Path]:
-    """Create the data folder of a new run; remove it if the block raises an error."""
-    check_free(path)
-    path.mkdir(parents=True, exist_ok=True)
-    SafeDir(path).make_folder(DATA)
-    held = lock.Lock(path)
-    try:
-        yield path / DATA
-    except BaseException:
-        shutil.rmtree(path / DATA)
-        held.release()
-        with suppress(OSError):  # the folder is not empty
-            path.rmdir()
-        raise
-    held.release(remove=False)  # the lock file marks the folder of a new run
-
-
-def taken(path: Path) -> RunError:
-    return RunError(f"{path} already holds a run; resume it (recur resume {path}) or name another folder")

@@ -40,10 +40,10 @@ def from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], JsonObjec
     return tensors, about
 
 
-def read_about(place: SafeDir, name: str) -> JsonObject:
+def read_about(folder: SafeDir, name: str) -> JsonObject:
     """Return the metadata of a safetensors file, from its header alone; empty if it cannot be read."""
     try:
-        return _about(place.read_from(name, 0, 8 + TENSOR_HEADER)[0], name)
+        return _about(folder.read_from(name, 0, 8 + TENSOR_HEADER)[0], name)
     except (OSError, RunError, TextError, ValueError, KeyError, TypeError, RecursionError):
         return {}
 
