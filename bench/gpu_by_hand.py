@@ -9,7 +9,7 @@ import torch
 from torch import _VF, Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, embedding, linear
 
-from recur.runs import computing_in
+from recur.runs import autocast_in
 
 Step = Callable[[Any, Any], Any]
 """A batch and the state before it; the state behind it."""
@@ -63,7 +63,7 @@ def by_hand(o: Any, K: int, device: torch.device) -> Step:
 
     def step(batch: Any, state: Any) -> Any:
         x, y = (part.t() for part in batch.cut())
-        with computing_in(o.precision or "float32", device):
+        with autocast_in(o.precision or "float32", device):
             h, raw, after = network(x, state)
             loss = cross_entropy(linear(h, V, c).flatten(0, 1), y.flatten())
             loss = loss + o.alpha * h.square().mean() + o.beta * (raw[1:] - raw[:-1]).square().mean()

@@ -22,14 +22,14 @@ from bench.gpu_floor import PRODUCTS, Problem, floor
 from recur.data.text import Stream
 from recur.models import LanguageModel
 from recur.nn.functional import fast_dropout, linear_cross_entropy
-from recur.runs import computing_in
+from recur.runs import autocast_in
 from recur.tasks import make_options, task_class, task_of
 from recur.tasks.common.contract import TrainingProgress
 from recur.tasks.language.data import TextWindows
-from recur.training import optimise
-from recur.training.graphs import Graphs
-from recur.training.ranks import ALONE
-from recur.training.step import Stepper
+from recur.training import optim
+from recur.training.distributed import SINGLE_PROCESS
+from recur.training.graphs import CudaGraphs
+from recur.training.trainer import TrainStep
 
 MEMORY = 4.0e12
 """Bytes a second that a copy reaches on an H200."""
@@ -99,14 +99,14 @@ class Case:
         ids = np.random.default_rng(0).zipf(1.3, 200 * B * o.window + 1) % K
         self.windows = TextWindows(Stream(ids.astype(np.int32), B, o.window), self.device)
 
-    def new(self) -> tuple[LanguageModel, Stepper]:
+    def new(self) -> tuple[LanguageModel, TrainStep]:
         model = LanguageModel(self.K, self.options).to(self.device).train()
-        optimizer = optimise.make_optimizer(self.options, model)
-        return model, Stepper(self.task, model, optimizer, self.device, ALONE, threading.Event())
+        optimizer = optim.make_optimizer(self.options, model)
+        return model, TrainStep(self.task, model, optimizer, self.device, SINGLE_PROCESS, threading.Event())
 
     def recorded(self) -> Side:
         _, stepper = self.new()
-        graphs = Graphs(stepper, lambda rate: optimise.set_rates(stepper.optimizer, rate))
+        graphs = CudaGraphs(stepper, lambda rate: optim.set_learning_rate(stepper.optimizer, rate))
 
         def step(batch: Any, state: Any) -> Any:
             taken = graphs.take(batch, state, TrainingProgress(0, 0, 0.0), 0.01)
@@ -120,8 +120,8 @@ class Case:
 
         def step(batch: Any, state: Any) -> Any:
             done = stepper.gradients(batch, state, TrainingProgress(0, 0, 0.0))
-            stepper.clipped(done.loss)
-            optimise.set_rates(stepper.optimizer, 0.01)
+            stepper.clip(done.loss)
+            optim.set_learning_rate(stepper.optimizer, 0.01)
             stepper.update()
             return done.state
 
@@ -164,12 +164,12 @@ class Case:
 
         def recurrence() -> None:
             net.eval()
-            with computing_in(o.precision or "float32", self.device):
+            with autocast_in(o.precision or "float32", self.device):
                 found = net(wide).outputs
             torch.autograd.grad(found, [wide, *net.parameters()], torch.ones_like(found))
 
         def tokens() -> None:
-            with computing_in(o.precision or "float32", self.device):
+            with autocast_in(o.precision or "float32", self.device):
                 found = model.embedding.train()(x)
             if model.embedding.weight is not None:
                 torch.autograd.grad(found, [model.embedding.weight], torch.ones_like(found))
@@ -180,12 +180,12 @@ class Case:
                     torch.autograd.grad(fast_dropout(w, o.dropout_weight), [w], w.detach())
 
         def loss() -> None:
-            with computing_in(o.precision or "float32", self.device):
+            with autocast_in(o.precision or "float32", self.device):
                 found = linear_cross_entropy(h, out, bias, y)
             torch.autograd.grad(found, [h, out, bias])
 
         def update() -> None:
-            optimise.clip_gradients(stepper.parameters, o.clip, 0.0)
+            optim.clip_gradients(stepper.parameters, o.clip, 0.0)
             stepper.optimizer.step()
 
         rate = PRODUCTS[torch.bfloat16 if item == 2 else torch.float32]

@@ -208,13 +208,12 @@ def summed_up(found: dict[str, list[float]], message: dict[str, Any], batch: int
     speeds = {name: [one[name] for one in quiet] for name in found}
     ratios = {name: [one[name] / one["one"] for one in quiet] for name in ("two", "apart")}
     middle = {name: statistics.median(each) for name, each in ratios.items()}
-    step, alone = 1e3 * batch * WINDOW / statistics.median(speeds["one"]), message["shared memory"]["median"]
+    step, alone = 1e3 * batch * WINDOW / statistics.median(speeds["one"]), message["median"]
     floor = 2 * step / (step + alone)
     counted = f"median of {len(quiet)} of {len(rounds)} rounds; {min(ratios['two']):.2f} … {max(ratios['two']):.2f}"
     print(f"two processes: {middle['two']:.2f} × the tokens of one ({counted})")
     print(f"two that do not speak to each other: {middle['apart']:.2f} ×")
-    size, by_gloo = f"{message['bytes'] / 1e6:.2f} MB", message["gloo"]["median"]
-    print(f"a message of {size} alone: {alone:.2f} ms by shared memory, {by_gloo:.2f} by gloo")
+    print(f"an all-reduce of {message['bytes'] / 1e6:.2f} MB alone: {alone:.2f} ms")
     print(f"a step of one {step:.1f} ms, and with the message {floor:.2f} ×")
     return {
         "tokens_per_second": speeds, "rounds": len(rounds), "ratios": ratios, "ratio": middle["two"],

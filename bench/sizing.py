@@ -209,8 +209,8 @@ def run(trial: Trial, text: Path, bar: Curve, cpu_clock: bool) -> JsonObject:
 
     from recur.tasks import make_options, task_class, task_of
     from recur.training import Event, train
-    from recur.training.ranks import ALONE
-    from recur.training.speed import Speed
+    from recur.training.autoconfig import ThroughputProbe
+    from recur.training.distributed import SINGLE_PROCESS
 
     torch.set_num_threads(1)
     case = trial.case
@@ -221,7 +221,7 @@ def run(trial: Trial, text: Path, bar: Curve, cpu_clock: bool) -> JsonObject:
         asked = make_options("language", fields)
         task = task_of(task_class("language").settle(asked))
         data = task.read()
-        found, _ = task.sized(asked, data, Speed(task, data, ALONE))
+        found, _ = task.sized(asked, data, ThroughputProbe(task, data, SINGLE_PROCESS))
         fields |= moved(task.options.changed(**found), trial)
     elif trial.kind == "sweep":
         fields |= drawn(trial)

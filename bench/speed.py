@@ -17,7 +17,7 @@ import torch
 
 from recur.tasks import make_options, task_class, task_of
 from recur.training import Event, train
-from recur.training.speed import predictions_a_second
+from recur.training.autoconfig import measure_throughput
 from recur.utils.types import JsonObject
 
 FIRST = 1.0
@@ -31,7 +31,7 @@ def measure(text: str, width: int, batch: int, device: str, seconds: float, thre
     asked = make_options("language", fields)
     task = task_of(task_class("language").settle(asked))
     data, begun = task.read(), time.perf_counter()
-    found = [predictions_a_second(task, data) for _ in range(3)]
+    found = [measure_throughput(task, data) for _ in range(3)]
     asking = (time.perf_counter() - begun) / 3
     seen: list[tuple[float, float]] = [(0.0, 0.0)]
 

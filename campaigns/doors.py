@@ -65,9 +65,9 @@ from recur.studio.equations.textbook import EXAMPLES
 from recur.studio.summaries import measurements
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
 from recur.tasks.common.options import TeacherForcing
-from recur.training.optimise import Schedule
-from recur.training.sweeps.folder import parse_record
-from recur.training.sweeps.space import search_of
+from recur.training.optim import Schedule
+from recur.training.sweeps.record import parse_sweep_record
+from recur.training.sweeps.search import resolve_search
 
 
 class Door(NamedTuple):
@@ -315,7 +315,7 @@ def _sweep() -> bytes:
 
 def _search(data: bytes, folder: Path) -> None:
     task, _, asked = _text_of(data).partition(" ")
-    search_of(task, [asked], {})
+    resolve_search(task, [asked], {})
 
 
 def _json(data: bytes, folder: Path) -> None:
@@ -453,7 +453,7 @@ def doors() -> tuple[Door, ...]:
         Door("arpa", ARPA, _file("a.arpa", _arpa), 2),
         Door("vocabulary", VOCAB, _file("vocab.json", _vocabulary), 2),
         Door("pieces", (_subwords().model,), _pieces),
-        Door("sweep", (_sweep(),), lambda data, folder: parse_record(data, "sweep.json")),
+        Door("sweep", (_sweep(),), lambda data, folder: parse_sweep_record(data, "sweep.json")),
         Door("ways", WAYS, _ways),
         Door("manifest", (_manifest(),), lambda data, folder: Manifest.from_json(data, "manifest.json")),
         Door("tensors", (to_bytes({"w": torch.ones(2, 3)}, {"step": 1, "loss": 0.5}),), _tensors),

@@ -24,12 +24,12 @@ from campaigns.campaign import Attempt, dice
 from campaigns.small import Ended, Undisturbed, forked, recur, set_up
 from recur.data.text.workers import map_in_processes
 from recur.errors import RecurError
-from recur.options.search import Between, OneOf, Search
+from recur.options.fields import Between, OneOf, Search
 from recur.runs import Run
 from recur.studio.job import Job
 from recur.studio.queue import Queue
 from recur.studio.texts import FOLDER, Texts
-from recur.training.sweeps.folder import Record, Trial
+from recur.training.sweeps.record import SweepRecord, Trial
 
 TRIES = 240
 POISONED = 8
@@ -182,7 +182,7 @@ def _sweep(where: str) -> Callable[[_Place], tuple[str, Ended]]:
         else:
             state = p.rng.choice(["running", "complete", "failed"])
             trials.append(Trial(1, {"rate": 0.004, "cell": cell}, state, 0.4, (0.4,), 1.0))  # type: ignore[arg-type]
-        Record("classify", options, search, "valid_error", trials=trials).write(folder)
+        SweepRecord("classify", options, search, "valid_error", trials=trials).write(folder)
         return _asked(["sweep", "--resume", str(folder), "--trials", "3", "-q"])
 
     return act
@@ -194,7 +194,7 @@ def _trial_run(p: _Place) -> tuple[str, Ended]:
     folder.mkdir()
     shutil.move(_run(p), folder / "trial-000")
     search: dict[str, Search] = {"rate": Between(0.001, 0.01, log=True)}
-    Record("language", {"texts": ["../../book.txt"]}, search, "valid_loss", trials=[Trial(0, {})]).write(folder)
+    SweepRecord("language", {"texts": ["../../book.txt"]}, search, "valid_loss", trials=[Trial(0, {})]).write(folder)
     return _asked(["sweep", "--resume", str(folder), "--trials", "1", "-q"])
 
 

@@ -135,7 +135,7 @@ def test_a_run_can_be_gone_on_with_from_its_first_moment(book: str, monkeypatch:
         with pytest.raises(KeyboardInterrupt):
             recur.fit(book, out="r", **FIELDS)
     assert resume("r").summary["steps"] == 12
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match="already holds a run"):
         recur.fit(book, out="r", **FIELDS)
 
 

@@ -87,7 +87,7 @@ def test_what_is_wrong_with_data_leaves_nothing_behind(tmp_path: Path) -> None:
         with pytest.raises(TextError, match=says):
             recur.fit(given, labels, task="classify", out=tmp_path / "x", **SMALL)
         assert not (tmp_path / "x").exists()
-    with pytest.raises(OptionError, match="say what to learn from this data: task='classify'"):
+    with pytest.raises(OptionError, match="name the task of this data: task='classify'"):
         recur.fit(TEXTS, STARS)
     with pytest.raises(OptionError, match="hidden must be"):
         recur.fit(TEXTS, STARS, task="classify", out=tmp_path / "x", hidden=0)

@@ -26,10 +26,10 @@ from recur.options.options import parse_toml
 from recur.runs import read_jsonl, read_tail
 from recur.runs.logs import Log
 from recur.runs.manifest import Manifest, parse_jsonl
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.runs.weights import from_bytes, read_about, to_bytes
 from recur.studio.summaries import measurements
-from recur.training.sweeps.folder import parse_record
+from recur.training.sweeps.record import parse_sweep_record
 from recur.utils.limits import FREE_ITEMS, FREE_LABELS, LOG_RECORDS, json_values
 
 SOURCE = Path(recur.__file__).parent
@@ -213,7 +213,7 @@ def test_json_values_is_an_upper_bound(content: str) -> None:
     [
         (lambda text: Vocab.from_json(text, "a.json"), TextError),
         (lambda text: Manifest.from_json(text.encode(), "a.json"), RunError),
-        (lambda text: parse_record(text.encode(), "a.json"), RunError),
+        (lambda text: parse_sweep_record(text.encode(), "a.json"), RunError),
     ],
 )
 def test_json_of_many_values_is_not_parsed(
@@ -232,7 +232,7 @@ def test_a_log_of_many_lines_is_bounded(tmp_path: Path) -> None:
     assert read_tail(tmp_path / "metrics.jsonl")[-1] == {"step": 2}
     assert len(read_tail(tmp_path / "metrics.jsonl", 100)) == 30, "whole lines of the last 100 bytes"
     with pytest.raises(RunError, match=r"metrics.jsonl: expected at most 65,536 lines .* got more"):
-        Log(Place(tmp_path), "metrics.jsonl").read()
+        Log(SafeDir(tmp_path), "metrics.jsonl").read()
 
 
 def test_a_log_of_many_values_or_long_lines_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,13 +256,13 @@ def test_the_list_of_runs_reads_the_end_of_a_log_and_the_best_weights(tmp_path: 
 def test_the_header_of_a_tensor_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = to_bytes({"w": torch.ones(2)}, {"step": 3})
     (tmp_path / "a.safetensors").write_bytes(content)
-    assert read_about(Place(tmp_path), "a.safetensors") == {"step": 3}
+    assert read_about(SafeDir(tmp_path), "a.safetensors") == {"step": 3}
     assert from_bytes(content, tmp_path / "a.safetensors")[1] == {"step": 3}
     monkeypatch.setattr("recur.runs.weights.TENSOR_HEADER", 9)
     with pytest.raises(RunError, match="a.safetensors: expected at most 9 bytes of a header"):
         from_bytes(content, tmp_path / "a.safetensors")
-    assert read_about(Place(tmp_path), "a.safetensors") == {}
-    assert read_about(Place(tmp_path), "none.safetensors") == {}
+    assert read_about(SafeDir(tmp_path), "a.safetensors") == {}
+    assert read_about(SafeDir(tmp_path), "none.safetensors") == {}
 
 
 @pytest.mark.parametrize(

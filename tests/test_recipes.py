@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recur.tasks import make_options, options_class, read_config, task_class
-from recur.training.optimise import Schedule
+from recur.training.optim import Schedule
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
 FILES = ("texts", "valid", "test")

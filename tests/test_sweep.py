@@ -21,9 +21,8 @@ from recur.runs import Run
 from recur.tasks import make_options, options_class, options_of_run, task_names
 from recur.training import Event
 from recur.training.sweeps import resume_sweep, sweep
-from recur.training.sweeps.folder import Record, Trial, parse_record
-from recur.training.sweeps.space import search_of
-from recur.training.sweeps.study import Study
+from recur.training.sweeps.record import SweepRecord, Trial, parse_sweep_record
+from recur.training.sweeps.search import Study, resolve_search
 from tests.cli.test_cli import json_of
 from tests.support import become_another_user
 
@@ -71,7 +70,7 @@ def test_each_trial_is_a_run_and_the_best_is_said(file: str) -> None:
 def test_the_command_trains_the_best_again(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = sweep(file, task="classify", trials=3, search=RANGES, baseline=False, lower=True, **SMALL)
     for trial in found.trials[1:]:  # not only the best one's
-        best = type(found)(found.path, Record(**{**vars(found.record), "trials": [trial]}))
+        best = type(found)(found.path, SweepRecord(**{**vars(found.record), "trials": [trial]}))
         words = shlex.split(best.command)
         assert words[:4] == ["recur", "train", "texts.tsv", "--task"]
         assert run([*words[1:], "--out", f"again-{trial.number}", "-q"]) == 0
@@ -111,7 +110,7 @@ def kill(event):
 recur.sweep("texts.tsv", task="classify", trials=3, search={RANGES}, out="killed", callback=kill, **{SMALL})
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
-    assert [trial.state for trial in Record.read(Path("killed")).trials] == ["complete", "running"]
+    assert [trial.state for trial in SweepRecord.read(Path("killed")).trials] == ["complete", "running"]
     rest = resume_sweep("killed", trials=3)
     whole = sweep(file, out="whole", task="classify", trials=3, search=RANGES, **SMALL)
     assert params_of(rest) == params_of(whole)
@@ -120,24 +119,26 @@ recur.sweep("texts.tsv", task="classify", trials=3, search={RANGES}, out="killed
 
 def test_hopeless_trials_are_left(file: str) -> None:
     """Rates of nothing beside good ones: the median of five is better than what they have after three measurements."""
-    record = Record("classify", {}, {"rate": Between(1e-6, 0.1, log=True)}, "valid_accuracy")
+    record = SweepRecord("classify", {}, {"rate": Between(1e-6, 0.1, log=True)}, "valid_accuracy")
     record.trials = [
         Trial(k, {"rate": 0.01}, "complete", 0.9, tuple(0.5 + 0.04 * n for n in range(1, 11))) for k in range(6)
     ]
-    assert Study(record).ask(6).hopeless([0.1] * 5)
-    assert not Study(record).ask(6).hopeless([0.1]), "too early to tell"
-    assert not Study(record).ask(6).hopeless([0.95] * 5)
+    assert Study(record).ask(6).should_prune([0.1] * 5)
+    assert not Study(record).ask(6).should_prune([0.1]), "too early to tell"
+    assert not Study(record).ask(6).should_prune([0.95] * 5)
     record.metric = "valid_error"  # less is better
-    assert Study(record).ask(6).hopeless([0.95] * 5)
-    assert not Study(record).ask(6).hopeless([0.1] * 5)
+    assert Study(record).ask(6).should_prune([0.95] * 5)
+    assert not Study(record).ask(6).should_prune([0.1] * 5)
     record.pruner = "none"
-    assert not Study(record).ask(6).hopeless([0.95] * 5)
+    assert not Study(record).ask(6).should_prune([0.95] * 5)
     record.pruner = "hyperband"
     assert Study(record).ask(6, {"rate": 0.5e-3}).params == {"rate": 0.0005}
 
 
 def test_a_trial_that_is_left_stops_cleanly(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.training.sweeps.study.Watched.hopeless", lambda self, measured: len(measured) >= 3)
+    monkeypatch.setattr(
+        "recur.training.sweeps.search.TrialMonitor.should_prune", lambda self, measured: len(measured) >= 3
+    )
     found = sweep(file, task="classify", trials=2, search=RANGES, **SMALL)
     assert [trial.state for trial in found.trials] == ["complete", "pruned"]
     assert len(found.trials[1].measured) == 3
@@ -159,39 +160,39 @@ def test_what_is_wrong_with_all_trials_is_raised(file: str) -> None:
     Path("bad.tsv").write_text("no tab\n")
     with pytest.raises(TextError, match="label TAB text"):
         sweep("bad.tsv", task="classify", trials=3, **SMALL)
-    assert Record.read(Path("sweeps/bad")).trials == []
+    assert SweepRecord.read(Path("sweeps/bad")).trials == []
     for asked, says in (
         ({"trials": 0}, "trials must be a whole number"),
         ({"pruner": "best"}, "pruner must be one of median, hyperband, none"),
         ({"search": ["hiden=1:2"]}, "did you mean 'hidden'"),
         ({"search": ["cell=1:2"]}, "cell"),
         ({"search": ["pool=max,least"]}, "unknown pool 'least'"),
-        ({"search": ["hidden=9:3"]}, "a range rises"),
-        ({"search": ["rate=0:1:log"]}, "a range rises"),
+        ({"search": ["hidden=9:3"]}, "a range needs low < high"),
+        ({"search": ["rate=0:1:log"]}, "a range needs low < high"),
         ({"search": ["hidden=a:b"]}, "a range is low:high"),
         ({"search": ["momentum"]}, "has no range for momentum"),
-        ({"search": ["batch"]}, "batch is given, and cannot be searched for too"),
+        ({"search": ["batch"]}, "batch is both given and searched"),
         ({"search": {"valid": OneOf(("a",))}}, "unknown option 'valid'"),
         ({"search": {"hidden": 3}}, "a search is a Between or a OneOf"),
-        ({"search": {"hidden": OneOf(())}}, "there is no value to take"),
-        ({"search": []}, "nothing is left to search for"),
+        ({"search": {"hidden": OneOf(())}}, "no values are given"),
+        ({"search": []}, "nothing to search"),
         ({"total_minutes": 0}, "total_minutes must be above 0"),
         ({"hidden": 0}, "hidden must be"),
         ({"out": "texts.tsv"}, "is in the way"),
     ):
         with pytest.raises(RecurError, match=says):
             sweep(file, task="classify", **{"out": "never", "trials": 1, **SMALL, **asked})
-    with pytest.raises(OptionError, match="the task classify learns from a file"):
+    with pytest.raises(OptionError, match="the task classify trains on files"):
         sweep(task="classify", trials=1)
-    with pytest.raises(RunError, match="nowhere is no sweep"):
+    with pytest.raises(RunError, match="nowhere is not a sweep"):
         resume_sweep("nowhere")
 
 
 def test_another_sweep_is_not_mixed_with_it(file: str) -> None:
     sweep(file, task="classify", trials=1, search=RANGES, **SMALL)
-    with pytest.raises(RunError, match=r"was asked for otherwise \(options\); go on with it"):
+    with pytest.raises(RunError, match=r"with different settings \(options\); resume it"):
         sweep(file, task="classify", trials=1, search=RANGES, **{**SMALL, "steps": 3})
-    with pytest.raises(RunError, match=r"was asked for otherwise \(search\)"):
+    with pytest.raises(RunError, match=r"with different settings \(search\)"):
         sweep(file, task="classify", trials=1, search=["rate"], **SMALL)
 
 
@@ -203,7 +204,7 @@ def test_data_in_memory_is_kept_in_the_sweep(tmp_path: Path, monkeypatch: pytest
     assert (found.path / "data/train.tsv").is_file()
     assert json.loads((found.path / "sweep.json").read_text())["options"]["texts"] == ["data/train.tsv"]
     assert len(sweep(frame, trials=2, **asked).trials) == 2
-    with pytest.raises(RunError, match="holds a sweep of other data"):
+    with pytest.raises(RunError, match="holds a sweep with different data"):
         sweep(frame[:70], trials=2, **asked)
     (tmp_path / "s").rename(tmp_path / "moved")
     assert len(resume_sweep("moved", trials=3).trials) == 3
@@ -220,7 +221,7 @@ def test_the_search_of_every_task(task: str) -> None:
             make_options(task, {name: value})
         default = cls.cpu_batch if name == "batch" else cls.default(name)
         assert default is None or default in space, "the default is one of them, or left open"
-    record = Record(task, {}, search_of(task, None, {}), "valid_loss")
+    record = SweepRecord(task, {}, resolve_search(task, None, {}), "valid_loss")
     for number in range(1, 9):
         drawn = Study(record).ask(number).params
         assert set(drawn) == set(cls.search)
@@ -248,7 +249,9 @@ def test_trials_that_failed_are_said(file: str, capsys: pytest.CaptureFixture[st
 
 
 def test_importance() -> None:
-    record = Record("classify", {}, {"rate": Between(0.001, 0.1, log=True), "hidden": Between(8, 64)}, "valid_error")
+    record = SweepRecord(
+        "classify", {}, {"rate": Between(0.001, 0.1, log=True), "hidden": Between(8, 64)}, "valid_error"
+    )
     study = Study(record)
     drawn = [study.ask(number).params for number in range(40)]
     record.trials = [Trial(k, p, "complete", abs(float(p["rate"]) - 0.01)) for k, p in enumerate(drawn)]
@@ -260,18 +263,18 @@ def test_importance() -> None:
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = Record(
+    record = SweepRecord(
         "classify", {"texts": ["a"]}, {"rate": Between(0.1, 1.0, log=True), "cell": OneOf(("gru", "lstm"))}, "m"
     )
     record.trials = [Trial(0, {"rate": 0.5, "cell": "gru"}, "failed", None, (0.5, 0.25), 1.5, "why")]
     record.write(tmp_path)
-    assert Record.read(tmp_path) == record
+    assert SweepRecord.read(tmp_path) == record
     content = (tmp_path / "sweep.json").read_text()
     for old, new in (("failed", "done"), ("0.5", '"x"'), ('"number": 0', '"number": 1'), ("Between", "[]"), ("{", "[")):
         with pytest.raises(RunError, match="is damaged"):
-            parse_record(content.replace(old, new).encode(), "sweep.json")
-    with pytest.raises(RunError, match="of another version"):
-        parse_record(content.replace('"format": 1', '"format": 2').encode(), "sweep.json")
+            parse_sweep_record(content.replace(old, new).encode(), "sweep.json")
+    with pytest.raises(RunError, match="by another version"):
+        parse_sweep_record(content.replace('"format": 1', '"format": 2').encode(), "sweep.json")
 
 
 CELL = "import pathlib\npathlib.Path('executed').touch()\nfrom recur.cells import GRU\nclass Evil(GRU): name = ''\n"
@@ -284,7 +287,7 @@ def test_a_cell_that_a_sweep_folder_names_is_executed_only_if_it_is_trusted(
     become_another_user(monkeypatch)
     found = sweep(file, task="classify", trials=1, search=RANGES, **{**SMALL, "steps": 2})
     Path("evil.py").write_text(CELL)
-    record, evil = Record.read(found.path), "../../evil.py:Evil"
+    record, evil = SweepRecord.read(found.path), "../../evil.py:Evil"
     if place == "options":
         record.options["cell"] = evil
     elif place == "search":
@@ -300,7 +303,7 @@ def test_a_cell_that_a_sweep_folder_names_is_executed_only_if_it_is_trusted(
     assert "evil.py, 4 lines, SHA-256" in said
     assert said.count("\n") == 1
     assert not Path("executed").exists()
-    assert len(Record.read(found.path).trials) == len(record.trials), "no trial is started"
+    assert len(SweepRecord.read(found.path).trials) == len(record.trials), "no trial is started"
     assert run([*command, "--trust"]) == 0
     assert Path("executed").exists() is ("ended" not in place)
 
@@ -352,8 +355,8 @@ def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None
     assert "trial-003" in capsys.readouterr().err
     for arguments, says in (
         (["sweep", file, "--task", "classify", "--horizon", "3"], "--horizon belongs to forecast"),
-        (["sweep", file, "--task", "classify", "--search", "hidden"], "was asked for otherwise"),
-        (["sweep", "--resume", "none"], "none is no sweep"),
+        (["sweep", file, "--task", "classify", "--search", "hidden"], "with different settings"),
+        (["sweep", "--resume", "none"], "none is not a sweep"),
         (["sweep", file], "say what to learn from it"),
     ):
         assert run(arguments) == 2
@@ -380,7 +383,7 @@ def test_ctrl_c_says_how_to_go_on(
     flags = ["--task", "classify", "--steps", "6", "--batch", "8", "--threads", "1", "--search", "hidden=4:8"]
     assert run(["sweep", file, *flags, "--trials", "2"]) == 130
     assert "go on with: recur sweep --resume sweeps/texts" in capsys.readouterr().err
-    assert [trial.state for trial in Record.read(Path("sweeps/texts")).trials] == ["complete", "running"]
+    assert [trial.state for trial in SweepRecord.read(Path("sweeps/texts")).trials] == ["complete", "running"]
 
 
 def test_without_optuna_it_says_so() -> None:

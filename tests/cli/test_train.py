@@ -183,7 +183,7 @@ def test_a_configuration_file_and_flags_that_override_it(book: str, capsys: pyte
 
 def test_a_folder_with_a_run_is_not_written_over(trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "book.txt", *SMALL, "--steps", "1", "--out", "runs/book", "--quiet"]) == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already holds a run" in capsys.readouterr().err
 
 
 def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pytest.CaptureFixture[str]) -> None:

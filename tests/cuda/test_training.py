@@ -11,7 +11,7 @@ import torch
 
 from recur.models import LanguageModel
 from recur.nn.functional import linear_cross_entropy
-from recur.runs import computing_in
+from recur.runs import autocast_in
 from recur.tasks import make_options
 from recur.tasks.language import adapting
 from recur.training import Trainer
@@ -113,7 +113,7 @@ def test_dynamic_evaluation_is_what_it_is_on_the_cpu() -> None:
     for device in ("cpu", "cuda"):
         model.to(device)
         ids = text.to(device)
-        with computing_in("float32", torch.device(device)):
+        with autocast_in("float32", torch.device(device)):
             sizes = adapting.gradient_sizes(model, ids)
             read = adapting.read_dynamic(model, ids[:-1], ids[1:], adapting.Dynamic(0.002, 0.02), sizes)
         found.append(read.logp.cpu())

@@ -14,7 +14,7 @@ from recur.data.text import Characters, Corpus, Vocab
 from recur.errors import OptionError, RunError
 from recur.runs import Run, is_run, pick_device, read_json, read_jsonl
 from recur.runs.manifest import Manifest
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 
 
 def make(path: Path) -> Run:
@@ -35,7 +35,7 @@ def test_what_is_made_can_be_opened(tmp_path: Path) -> None:
     again = Run.open(tmp_path / "r")
     assert (again.task, again.vocabs) == ("language", run.vocabs)
     assert repr(again) == f"Run({str(tmp_path / 'r')!r}, task='language')"
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match="already holds a run"):
         make(tmp_path / "r")
 
 
@@ -46,7 +46,7 @@ def test_a_folder_is_a_run_from_its_first_commit_on(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is being trained by process"):
         Run.create(tmp_path / "r", "language", "new\n", {})
     run.release()
-    with pytest.raises(RunError, match="is not a run yet: training ended before its first step; begin again"):
+    with pytest.raises(RunError, match="is not a run yet: training ended before its first step; train again"):
         Run.open(tmp_path / "r")
     (tmp_path / "r" / ".config.toml.0123abcd.part").write_text("half")
     Run.create(tmp_path / "r", "language", "new\n", {}).commit()
@@ -54,11 +54,11 @@ def test_a_folder_is_a_run_from_its_first_commit_on(tmp_path: Path) -> None:
     assert not list((tmp_path / "r").glob(".*.part"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.toml").write_text("mine")
-    with pytest.raises(RunError, match="holds other files and no run"):
+    with pytest.raises(RunError, match="holds other files; name a new folder"):
         Run.create(tmp_path / "mine", "language", "new\n", {})
     assert (tmp_path / "mine" / "config.toml").read_text() == "mine"
     (tmp_path / "mine" / "lock").write_text("")  # such as other programs have
-    with pytest.raises(RunError, match="holds other files and no run"):
+    with pytest.raises(RunError, match="holds other files; name a new folder"):
         Run.create(tmp_path / "mine", "language", "new\n", {})
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is in the way"):
@@ -75,14 +75,14 @@ def forged(run: Run, **fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"format": 2}, "is of another version of recur"),
+        ({"format": 2}, "was written by another version of recur"),
         ({"task": 3}, "manifest.json is damaged"),
         ({"vocabularies": [1]}, "manifest.json is damaged"),
         ({"vocabularies": ["../../book"]}, "manifest.json is damaged"),
         ({"vocabularies": ["other"]}, "other.json is missing"),
         ({"files": {"../../evil.json": ["0"]}}, "manifest.json is damaged"),
         ({"files": {"vocab.json": "0"}}, "manifest.json is damaged"),
-        ({"files": {}}, "vocab.json is not what this run wrote"),
+        ({"files": {}}, "vocab.json does not match its checksum"),
         ({"texts": {"texts": [{"name": "x"}]}}, "manifest.json is damaged"),
         ({"checkpoints": [{"file": "../x", "sha256": "", "step": 0, "logs": {}}]}, "manifest.json is damaged"),
     ],
@@ -185,9 +185,9 @@ def test_weights_are_the_same_bytes_each_time(tmp_path: Path) -> None:
     other = nn.Linear(2, 3)
     Run.open(run.path).load_weights(other)
     assert torch.equal(other.weight, model.weight)
-    with pytest.raises(RunError, match=r"weight is \(3, 2\) of float32 where \(3, 4\) of float32 is expected"):
+    with pytest.raises(RunError, match=r"weight: expected \(3, 4\) of float32, got \(3, 2\) of float32"):
         run.load_weights(nn.Linear(4, 3))
-    with pytest.raises(RunError, match=r"bias is \(3,\) of float32 where \(3,\) of float64 is expected"):
+    with pytest.raises(RunError, match=r"bias: expected \(3,\) of float64, got \(3,\) of float32"):
         run.load_weights(nn.Linear(2, 3).double())
 
 
@@ -216,7 +216,7 @@ def test_a_file_may_be_the_old_one_or_the_new_one_while_it_is_replaced(tmp_path:
     run.commit()
     reader.load_weights(nn.Linear(2, 3))
     (run.path / "model.safetensors").write_bytes(before)
-    with pytest.raises(RunError, match="model.safetensors is not what this run wrote"):
+    with pytest.raises(RunError, match="model.safetensors does not match its checksum"):
         Run.open(run.path).load_weights(nn.Linear(2, 3))
 
 
@@ -226,17 +226,17 @@ def test_killed_before_a_file_was_replaced_it_is_the_old_one_that_stays(
     run = make(tmp_path / "r")
     run.save_weights(nn.Linear(2, 3))
     checkpoint(run, 0)
-    write = Place.write
+    write = SafeDir.write
 
-    def killed(place: Place, name: str, content: bytes) -> None:
+    def killed(place: SafeDir, name: str, content: bytes) -> None:
         if name == "model.safetensors":
             raise KeyboardInterrupt
         write(place, name, content)
 
-    monkeypatch.setattr(Place, "write", killed)
+    monkeypatch.setattr(SafeDir, "write", killed)
     with pytest.raises(KeyboardInterrupt):
         run.save_weights(nn.Linear(2, 3))
-    monkeypatch.setattr(Place, "write", write)
+    monkeypatch.setattr(SafeDir, "write", write)
     run.release()
     again = Run.open(run.path, writing=True)
     again.rewind(again.load_checkpoint()[0])  # which commits
@@ -256,7 +256,7 @@ def test_what_cannot_be_opened_is_not_left_locked(tmp_path: Path) -> None:
     run.release()
     (run.path / "vocab.json").write_text("{}")
     for _ in range(2):
-        with pytest.raises(RunError, match="vocab.json is not what this run wrote"):
+        with pytest.raises(RunError, match="vocab.json does not match its checksum"):
             Run.open(run.path, writing=True)
     assert not (run.path / "lock").exists()
 
@@ -278,7 +278,7 @@ def test_the_newest_whole_checkpoint_serves(tmp_path: Path) -> None:
     assert (entry.step, state) == (5, {"step": 5})
     assert "is damaged" in complaints[0]
     (run.path / entry.file).unlink()
-    with pytest.raises(RunError, match="no checkpoint to go on from; .* is damaged; .* is missing"):
+    with pytest.raises(RunError, match="no checkpoint to resume from; .* is damaged; .* is missing"):
         run.load_checkpoint()
 
 
@@ -320,7 +320,7 @@ def test_a_log_that_was_changed_is_refused_and_begun_anew(tmp_path: Path) -> Non
     with pytest.raises(RunError, match="metrics.jsonl is damaged"):
         Run.open(run.path).metrics()
     (complaint,) = run.rewind(run.load_checkpoint()[0])
-    assert "metrics.jsonl is damaged, and begins anew" in complaint
+    assert "metrics.jsonl is damaged, and starts again empty" in complaint
     assert run.metrics() == []
 
 
@@ -342,5 +342,5 @@ def test_a_device_is_one_that_is_there(gpus: int, asked: str, got: str, monkeypa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert pick_device(asked) == torch.device(got)
-    with pytest.raises(OptionError, match=r"device 'cuda:2' was asked for, and torch sees (no GPU|2 GPU\(s\))"):
+    with pytest.raises(OptionError, match=r"device 'cuda:2' was requested, but torch sees (no GPU|2 GPU\(s\))"):
         pick_device("cuda:2")

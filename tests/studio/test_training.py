@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 from recur.errors import RecurError
 from recur.i18n import in_language
 from recur.i18n.chinese_training import TRAINING
-from recur.options import Form, hints, value_of
+from recur.options import TextFormat, hints, value_of
 from recur.runs import holder_of, read_jsonl
 from recur.studio import queue as queues
 from recur.studio import texts as text_files
@@ -170,7 +170,7 @@ def test_no_option_of_any_task_can_name_a_file() -> None:
         for name, hint in hints(options_class(task)).items():
             kind = value_of(hint)
             text = kind is str or (get_origin(kind) is tuple and get_args(kind)[0] is str)
-            formed = any(isinstance(mark, Form) for mark in _marks(hint))
+            formed = any(isinstance(mark, TextFormat) for mark in _marks(hint))
             assert not text or formed or name in (*REFUSED, *NAMES, "cell"), f"--{name} of {task}"
     offered = {option["name"] for task in tasks() for option in task["options"]}
     assert not offered & {"texts", "valid", "test", "from", "vectors"}

@@ -10,7 +10,7 @@ import torch
 
 from recur.data.text import Stream
 from recur.tasks.language.data import TextWindows, cut_windows
-from recur.training.graphs import form_of
+from recur.training.graphs import batch_signature
 from tests.small_runs import begin
 
 CPU = torch.device("cpu")
@@ -26,7 +26,7 @@ def test_windows_are_the_streams_batches(partition: str) -> None:
     for batch, window in pairs:
         for a, b in zip(cut_windows(batch, CPU), cut_windows(window, CPU), strict=True):
             assert np.array_equal(np.asarray(a), np.asarray(b))
-    forms = {form_of(window)[0] for _, window in pairs}  # type: ignore[index]
+    forms = {batch_signature(window)[0] for _, window in pairs}  # type: ignore[index]
     assert len(forms) == len({(w.steps, w.fresh) for _, w in pairs}), "a form for each length"
     if partition == "sequential":
         assert all(batch.x.shape[1] % 5 == 0 for batch, _ in pairs[:-1]), "few lengths"

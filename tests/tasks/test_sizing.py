@@ -16,8 +16,8 @@ from recur.tasks import make_options, task_of
 from recur.tasks.language import sizing
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.language.sizing import NetworkSize, TextStatistics, applies, size, worth
-from recur.training import here, resume, train
-from recur.training.speed import PIECES, fastest_threads, predictions_a_second
+from recur.training import autoconfig, resume, train
+from recur.training.autoconfig import MAX_SAMPLES, measure_throughput, pick_threads_for_task
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 LETTERS, WORDS = TextStatistics(2_000_000, 100, False), TextStatistics(200_000, 8000, True)
@@ -123,7 +123,7 @@ def test_a_run_says_and_keeps_what_it_was_sized_to(tmp_path: Path, monkeypatch: 
             tried.append(options)
             return 20_000_000 / options.hidden
 
-    monkeypatch.setattr(here, "Speed", Speed)
+    monkeypatch.setattr(autoconfig, "Speed", Speed)
     notes: list[str] = []
     options = asked(texts=str(book), minutes=0.002, window=20, threads=1, baseline=False, measure=1000)
     train(options, tmp_path / "run", lambda event: notes.append(str(event.content.get("text"))))
@@ -157,11 +157,11 @@ def test_the_speed_is_that_of_training_and_leaves_nothing_behind(tmp_path: Path)
 
     threads = torch.get_num_threads()
     try:
-        found = predictions_a_second(task, data, clock)
+        found = measure_throughput(task, data, clock)
     finally:
         torch.set_num_threads(threads)
     assert found == pytest.approx(3 * 4 * 16 / 0.02), "a piece of 0.06 s has three steps of 64 tokens"
-    assert looks == 2 * (3 + PIECES), "two to warm up, one to see how long a step takes, and five pieces"
+    assert looks == 2 * (3 + MAX_SAMPLES), "two to warm up, one to see how long a step takes, and five pieces"
     assert not list(tmp_path.glob("*/manifest.json"))
 
 
@@ -185,11 +185,11 @@ def test_slow_steps_are_timed_once(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        fastest_threads(task, data, lambda: now)
+        pick_threads_for_task(task, data, lambda: now)
         assert max(rows) == 2, "a sixteenth of the batch"
         assert now < 10
         rows.clear()
-        assert predictions_a_second(task, data, lambda: now) == pytest.approx(32 * 16 / 20)
+        assert measure_throughput(task, data, lambda: now) == pytest.approx(32 * 16 / 20)
         assert rows == [32]
     finally:
         torch.set_num_threads(threads)

@@ -14,7 +14,7 @@ from recur.runs import Run
 from recur.tasks import make_options, options_of_run
 from recur.tasks.common import batching
 from recur.tasks.common.batching import split
-from recur.training.folds import cross_validate
+from recur.training.cross_validation import cross_validate
 
 LINES = [f"{'even' if k % 2 == 0 else 'odd'}\t{k} is {'so' if k % 2 == 0 else 'not so'} a number" for k in range(60)]
 

@@ -22,8 +22,8 @@ from recur.runs import Run
 from recur.tasks import make_options, task_class, task_of
 from recur.tasks.common.pretrained import WarmStart
 from recur.tasks.language.data import first_input
-from recur.training import Event, Trainer, optimise, resume, train
-from recur.training.optimise import Schedule
+from recur.training import Event, Trainer, optim, resume, train
+from recur.training.optim import Schedule
 from tests.support import TOLERANCE, become_another_user
 
 TEXT = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 8
@@ -308,12 +308,12 @@ def checkpoint_weights(path: Path) -> dict[str, Tensor]:
 
 def test_layers_learn_in_their_turn_from_the_top(folder: Path) -> None:
     made, data, model, _ = begun(folder, "classify", "lines.tsv", "deep", unfreeze=0.2, layer_rate=2.0)
-    optimizer = optimise.make_optimizer(made.options, model, made.places)
+    optimizer = optim.make_optimizer(made.options, model, made.places)
     assert [group["factor"] for group in optimizer.param_groups] == [1 / 8, 1 / 4, 1 / 2, 1]
     names = {id(p): name for name, p in model.named_parameters()}
     learning = []
     for progress in (0.0, 0.19, 0.2, 0.4, 0.7):
-        optimise.open_groups(optimizer, progress)
+        optim.unfreeze_groups(optimizer, progress)
         learning.append({names[id(p)].split(".")[0] + names[id(p)][-3:] for p in model.parameters() if p.requires_grad})
     head = {"outputght", "outputias"}
     assert learning[0] == learning[1] == head
@@ -325,8 +325,8 @@ def test_layers_learn_in_their_turn_from_the_top(folder: Path) -> None:
 
 def test_what_a_direction_has_not_from_its_language_model_learns_from_the_start(folder: Path) -> None:
     made, _, model, _ = begun(folder, "classify", "lines.tsv", "deep", direction="both", unfreeze=0.2)
-    optimizer = optimise.make_optimizer(made.options, model, made.places)
-    optimise.open_groups(optimizer, 0.0)
+    optimizer = optim.make_optimizer(made.options, model, made.places)
+    optim.unfreeze_groups(optimizer, 0.0)
     learning = {name for name, p in model.named_parameters() if p.requires_grad}
     assert {name for name in learning if "recurrent" in name} == {
         name for name, _ in model.named_parameters() if name.endswith("_reverse")
@@ -359,7 +359,7 @@ def test_what_is_frozen_stays_and_what_is_open_moves(folder: Path, tmp_path: Pat
 
 def test_without_it_a_network_is_one_group(folder: Path) -> None:
     made, _, model, notes = begun(folder, "classify", "lines.tsv")
-    optimizer = optimise.make_optimizer(made.options, model, made.places)
+    optimizer = optim.make_optimizer(made.options, model, made.places)
     (group,) = optimizer.param_groups
     assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
     assert not {"factor", "opens"} & {*group}

@@ -19,9 +19,16 @@ from recur.tasks.common.metrics import perplexity
 from recur.tasks.language.data import load_data
 from recur.tasks.language.evaluation import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
-from recur.training import machine
-from recur.training.averaging import MovingAverage, swap
-from recur.training.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
+from recur.training import session
+from recur.training.optim import (
+    Schedule,
+    WeightAverage,
+    asgd_averages,
+    clip_gradients,
+    make_optimizer,
+    start_averaging,
+    swap_weights,
+)
 
 
 def test_schedules_by_their_formulas() -> None:
@@ -79,9 +86,11 @@ def test_averaging_starts_where_it_is_told_to() -> None:
         optimizer.step()
         seen.append(p.item())
         if k < 3:
-            assert averages(optimizer)[p].item() == p.item()
+            assert asgd_averages(optimizer)[p].item() == p.item()
     assert seen == [1, 2, 3, 4, 5, 6]
-    assert averages(optimizer)[p].item() == pytest.approx(5.5)  # of 5 and 6: torch sets the weight of a step one ahead
+    assert asgd_averages(optimizer)[p].item() == pytest.approx(
+        5.5
+    )  # of 5 and 6: torch sets the weight of a step one ahead
 
 
 def test_every_token_is_measured_with_the_state_carried() -> None:
@@ -129,7 +138,7 @@ def test_files_given_for_validation_and_test_leave_the_rest_to_training(tmp_path
 
 def test_the_average_of_weights_is_the_sum_of_its_definition() -> None:
     p, beta, steps = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64)), 0.7, 12
-    average, path = MovingAverage([p], beta), [p.detach().clone()]
+    average, path = WeightAverage([p], beta), [p.detach().clone()]
     for t in range(steps):
         with torch.no_grad():
             p.copy_(torch.tensor([math.sin(t), t * t], dtype=torch.float64))
@@ -141,15 +150,15 @@ def test_the_average_of_weights_is_the_sum_of_its_definition() -> None:
         expected = kept * expected + (1 - kept) * path[t + 1]
     torch.testing.assert_close(average.values[0], expected, rtol=1e-12, atol=0)
     weights = p.detach().clone()
-    swap(average.pairs())
+    swap_weights(average.pairs())
     torch.testing.assert_close(p.detach(), expected, rtol=1e-12, atol=0)
-    swap(average.pairs())
+    swap_weights(average.pairs())
     assert torch.equal(p.detach(), weights)
 
 
 def test_a_run_is_trained_from_a_folder_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
-        raise machine.metadata.PackageNotFoundError(name)
+        raise session.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(machine.metadata, "version", missing)
-    assert machine._version() == ""
+    monkeypatch.setattr(session.metadata, "version", missing)
+    assert session._version() == ""

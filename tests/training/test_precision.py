@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from recur.errors import OptionError
-from recur.runs import check_precision, computing_in, pick_precision, weights
+from recur.runs import autocast_in, check_precision, pick_precision, weights
 from recur.tasks import make_options, open_predictor, task_class, task_of
 from recur.tasks.adding.options import AddingOptions
 from recur.training import Trainer, resume, train
-from recur.training.graphs import form_of, refusal
+from recur.training.graphs import batch_signature, cuda_graph_blocker
 from tests.small_runs import begin, reopen, stop_after
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def test_a_device_refuses_what_it_has_not(book: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("has", [True, False])
 def test_what_is_picked_on_a_cpu(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "_multiplies_bfloat16", lambda: has)
+    monkeypatch.setattr(weights, "has_bfloat16_instructions", lambda: has)
     settled = task_class("language").settle(make_options("language", {"steps": 1, "device": "cpu"}))
     assert settled.precision == ("bfloat16" if has else "float32")
     assert task_class("adding").settle(AddingOptions(steps=1, device="cpu")).precision == "float32"
@@ -55,7 +55,7 @@ def test_products_are_of_the_precision() -> None:
     x = torch.randn(3, 3)
     found = {}
     for name in ("float32", "bfloat16", "float16"):
-        with computing_in(name, CPU):  # type: ignore[arg-type]
+        with autocast_in(name, CPU):  # type: ignore[arg-type]
             found[name] = (x @ x).dtype
     assert list(found.values()) == [torch.float32, torch.bfloat16, torch.float16]
 
@@ -98,13 +98,13 @@ def test_a_run_of_another_device_takes_its_own(book: str, tmp_path: Path) -> Non
 
 
 def test_graphs_are_refused_with_the_reason(book: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--graph on: graphs are for GPUs, and this is cpu"):
+    with pytest.raises(OptionError, match="--graph on: CUDA graphs need a GPU, and the device is cpu"):
         begin(tmp_path / "a", texts=book, **SMALL, graph="on", steps=1)
     made = begin(tmp_path / "b", texts=book, **SMALL, steps=1)
     made.stepper.device = torch.device("cuda")
     reasons = [
         ({"accumulate": 2}, "several batches"),
-        ({"on_nan": "skip"}, "looked at before"),
+        ({"on_nan": "skip"}, "checked before its update"),
         ({"optimizer": "asgd"}, "ASGD"),
         ({"bptt": "randomized:0.5"}, "draws on the CPU"),
         ({"softmax": "adaptive", "tied": False}, "asks which tokens"),
@@ -113,7 +113,7 @@ def test_graphs_are_refused_with_the_reason(book: str, tmp_path: Path) -> None:
     for fields, words in reasons:
         options = made.options.changed(**fields)
         made.stepper.task = task_of(options)
-        assert words in refusal(made.stepper, options, made.data)
-        assert bool(words) == bool(refusal(made.stepper, options, made.data))
-    assert form_of([1]) is None
-    assert form_of(next(made.stream.batches())) is None, "arrays are of no form"
+        assert words in cuda_graph_blocker(made.stepper, options, made.data)
+        assert bool(words) == bool(cuda_graph_blocker(made.stepper, options, made.data))
+    assert batch_signature([1]) is None
+    assert batch_signature(next(made.stream.batches())) is None, "arrays are of no form"

@@ -21,7 +21,7 @@ from campaigns.small import TASKS, set_up
 from recur.errors import OptionError, RankError
 from recur.runs import Run
 from recur.training import resume
-from recur.training.ranks import ALONE, SeveralRanks
+from recur.training.distributed import SINGLE_PROCESS, MultiProcessGroup
 from recur.utils.launch import Launch, first_node, launch
 from tests.support import TOLERANCE, close
 from tests.training.two_ranks import BOOK, begin, fields_of, weights
@@ -55,9 +55,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     kept = {name: os.environ.get(name) for name in ("RECUR_STATE", "RECUR_CACHE")}
     set_up(path)
     for task in TASKS:
-        begin(f"one/{task}", ALONE, task, **fields_of(task))
-    begin("one/straight", ALONE, **BOOK)
-    begin("one/begun", ALONE, stop_after=11, **BOOK)
+        begin(f"one/{task}", SINGLE_PROCESS, task, **fields_of(task))
+    begin("one/straight", SINGLE_PROCESS, **BOOK)
+    begin("one/begun", SINGLE_PROCESS, stop_after=11, **BOOK)
     two = started(["-m", "tests.training.two_ranks", str(path)], path, TORCH_CPP_LOG_LEVEL="ERROR")
     out, err = ended(two)
     assert two.returncode == 0, err[-3000:]
@@ -102,7 +102,7 @@ def test_another_number_of_processes_goes_on_with_the_same_text(folder: Path) ->
     said: list[str] = []
     resume("two/begun", callback=lambda event: said.append(event.content["text"]) if event.kind == "note" else None)
     alike("one/straight", "two/begun")
-    assert any("2 processes until now, and goes on with one process" in text for text in said)
+    assert any("trained with 2 processes until now, resumed with one process" in text for text in said)
 
 
 def test_what_a_clock_or_a_validation_ends_ends_on_all(folder: Path) -> None:
@@ -120,10 +120,9 @@ def test_gradients_of_half_the_bytes_are_near(name: str, folder: Path) -> None:
     alike("one/straight", f"two/{name}", TOLERANCE[torch.bfloat16])
 
 
-@pytest.mark.parametrize("name", ["buckets", "machines"])
-def test_gradients_come_to_the_same_by_any_way(name: str, folder: Path) -> None:
-    """By shared memory, as in all the others; by one message of gloo; in buckets."""
-    alike("one/straight", f"two/{name}")
+def test_gradients_in_buckets_equal_those_of_one_message(folder: Path) -> None:
+    """The other runs send one fused message per step; this one uses the buckets of DistributedDataParallel."""
+    alike("one/straight", "two/buckets")
 
 
 def rank_of(pid: int, rank: int) -> int | None:
@@ -170,7 +169,7 @@ def test_a_killed_rank_ends_all_and_a_restart_goes_on(folder: Path) -> None:
     assert job.returncode
     assert "recur: rank 0: another process of this training has ended" in err
     assert "Warning" not in err
-    assert "started again: killed goes on from its newest checkpoint" in err
+    assert "restarted: resuming killed from its newest checkpoint" in err
     assert json.loads(log.read_text().splitlines()[0]) == begun, "it is the same run"
     assert err.count("go on with: recur resume killed") == 1, "one of them has the screen"
     outcome = resume("killed", steps=1)
@@ -191,7 +190,7 @@ def test_slurm_starts_them_too_and_who_reads_another_text_is_told(folder: Path, 
     said = [ended(job)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [2, 2]
     assert said[0].endswith(
-        "recur: rank 0: rank 1 has data other than rank 0's: all of them need the same files and flags\n"
+        "recur: rank 0: rank 1 has different data than rank 0: all ranks need the same files and flags\n"
     )
     assert said[1] == ""
     assert not (folder / "slurm").exists()
@@ -220,17 +219,17 @@ def test_the_environment_says_which_process_this_is() -> None:
 
 def test_a_rank_that_was_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun keeps the store, so that a rank that dies before the first step leaves no other trace."""
-    monkeypatch.setattr("recur.training.ranks.LOOK", timedelta(seconds=0.1))
+    monkeypatch.setattr("recur.training.distributed.POLL_INTERVAL", timedelta(seconds=0.1))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     store = dist.HashStore()  # type: ignore[attr-defined]
-    ranks = SeveralRanks(Launch(1, 2, 1, 2), store, "none")
+    group = MultiProcessGroup(Launch(1, 2, 1, 2), store, "none")
     store.set("process/0", json.dumps([socket.gethostname(), ended.pid]))
     with pytest.raises(RankError, match="rank 0 has ended"):
-        ranks.first(lambda: None)
+        group.from_rank0(lambda: None)
     store.set("process/0", json.dumps([socket.gethostname(), os.getpid()]))
-    store.set("told/2", json.dumps(3))
-    assert ranks.first(lambda: None) == 3
-    assert not ranks._has_ended(0), "it runs"
-    elsewhere = SeveralRanks(Launch(2, 4, 0, 2), store, "none")
+    store.set("decision/2", json.dumps(3))
+    assert group.from_rank0(lambda: None) == 3
+    assert not group._has_ended(0), "it runs"
+    elsewhere = MultiProcessGroup(Launch(2, 4, 0, 2), store, "none")
     assert not elsewhere._has_ended(0), "the number of a process of another machine says nothing"

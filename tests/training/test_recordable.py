@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from recur.tasks.common.contract import TrainingProgress
 from recur.training import Trainer
-from recur.training.graphs import form_of
+from recur.training.graphs import batch_signature
 from tests.small_runs import begin
 
 CASES: dict[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def made(name: str, fields: dict[str, Any], here: Path, tmp_path: Path) -> Train
 def step_without_numbers(trainer: Trainer) -> None:
     """Forward and back, on tensors of shapes alone: what asks for a number is an error."""
     batch = next(iter(trainer.stream.batches()))
-    assert form_of(batch) is not None
+    assert batch_signature(batch) is not None
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         parts = [mode.from_tensor(part) if isinstance(part, Tensor) else part for part in batch]
         step = trainer.task.training_step(trainer.model, type(batch)._make(parts), None, TrainingProgress(0, 0, 0.0))

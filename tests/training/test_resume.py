@@ -120,18 +120,18 @@ def test_what_a_run_lacks_is_said(book: str, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run: it has no manifest.json"):
         Run.open(tmp_path)
     trainer = make(tmp_path / "a", book, steps=4)
-    with pytest.raises(RunError, match="is not a run yet: training ended before its first step; begin again"):
+    with pytest.raises(RunError, match="is not a run yet: training ended before its first step; train again"):
         open_predictor([tmp_path / "a"])
-    with pytest.raises(RunError, match="has no checkpoint to go on from"):
+    with pytest.raises(RunError, match="has no checkpoint to resume from"):
         trainer.restore()
     trainer.checkpoint()
     with pytest.raises(RunError, match="has no model.safetensors yet"):
         open_predictor([tmp_path / "a"])
     trainer.train()
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match="already holds a run"):
         make(tmp_path / "a", book, steps=4)
     (tmp_path / "a" / "model.safetensors").write_bytes(b"torn")
-    with pytest.raises(RunError, match="model.safetensors is not what this run wrote"):
+    with pytest.raises(RunError, match="model.safetensors does not match its checksum"):
         open_predictor([tmp_path / "a"])
 
 
@@ -142,7 +142,7 @@ def test_another_vocabulary_is_refused(book: str, tmp_path: Path) -> None:
     content["tokens"].append("☃")
     content["counts"].append(1)
     (tmp_path / "a" / "vocab.json").write_text(json.dumps(content))
-    with pytest.raises(RunError, match="vocab.json is not what this run wrote"):
+    with pytest.raises(RunError, match="vocab.json does not match its checksum"):
         open_predictor([tmp_path / "a"])
 
 
@@ -186,7 +186,7 @@ def test_who_passes_over_bad_batches_is_not_told_to(book: str, tmp_path: Path) -
     trainer = make(tmp_path / "a", book, steps=200, on_nan="skip", clip=0.5, rate=0.01)
     ordinary = trainer.model.loss
     trainer.model.loss = lambda *arguments: ordinary(*arguments) * float("nan")  # type: ignore[method-assign]
-    with pytest.raises(TrainingError, match=r"--clip 0\.125\) or lower the rate \(--rate 0\.0025\)$"):
+    with pytest.raises(TrainingError, match=r"--clip 0\.125\) or lower the learning rate \(--rate 0\.0025\)$"):
         trainer.train()
     assert trainer.skipped == 20
 
@@ -228,8 +228,8 @@ def test_what_is_learned_from_and_measured_on_is_said(book: str, tmp_path: Path)
             tmp_path / Path(valid).stem,
             lambda event: notes.append(event.content["text"]) if event.kind == "note" else None,
         )
-    assert [note for note in notes if "measured on" in note] == [
-        f"{book}: learned from and measured on, so that these figures are of what it knows"
+    assert [note for note in notes if "validation" in note] == [
+        f"{book}: used for both training and validation; the metrics will be optimistic"
     ]
     assert not [note for note in notes if "held out" in note]
 
@@ -240,5 +240,5 @@ def test_a_test_part_held_out_beside_a_given_validation_text_is_said(book: str, 
     options = make_options("language", {**SMALL, "texts": (book,), "valid": (str(tmp_path / "more.txt"),), "steps": 2})
     train(options, tmp_path / "run", lambda event: notes.append(str(event.content.get("text"))))
     assert [note for note in notes if "held out" in note] == [
-        "a part is held out of what it learns from, for recur eval; with --test FILE all of it is learned from"
+        "a test set is held out of the training data for recur eval; give --test FILE to train on all"
     ]

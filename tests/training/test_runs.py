@@ -20,10 +20,10 @@ import recur
 from recur.cli.app import run as command
 from recur.errors import RecurError, RunError
 from recur.runs import Run
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.runs.weights import to_bytes
 from recur.tasks import make_options
-from recur.training import Event, measuring, resume, train
+from recur.training import Event, evaluate, resume, train
 from recur.utils.trust import is_trusted, trust
 from tests.small_runs import begin, reopen, stop_after
 from tests.support import become_another_user
@@ -161,7 +161,7 @@ def test_a_checkpoint_without_a_part_of_the_optimiser(here: Path) -> None:
     del tensors["optimizer/bias/exp_avg_sq"]
     run.save_checkpoint(entry.step, tensors, state)
     run.release()
-    with pytest.raises(RunError, match="it is of another optimiser than adamw"):
+    with pytest.raises(RunError, match="it was saved with another optimizer than adamw"):
         resume("r")
 
 
@@ -240,7 +240,7 @@ def test_a_random_state_whose_parts_do_not_fit_together(here: Path) -> None:
     run = Run.open("r", writing=True)
     forge(run, **{"random/cpu": state})
     run.release()
-    with pytest.raises(RunError, match="the state of its random numbers is none"):
+    with pytest.raises(RunError, match="the random state is invalid"):
         resume("r")
 
 
@@ -375,16 +375,16 @@ def test_an_error_of_a_callback_is_its_own(here: Path) -> None:
 
 
 def test_a_full_disk_before_the_first_step_leaves_no_lock_held(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, kept = Place.write, []
+    write, kept = SafeDir.write, []
 
-    def full(place: Place, name: str, content: bytes) -> None:
+    def full(place: SafeDir, name: str, content: bytes) -> None:
         if name == "config.toml":
             raise OSError(28, "No space left on device", str(place.path / name))
         write(place, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "write", full)
-        with pytest.raises(RunError, match="No space left on device: r/config.toml; .* begin again") as error:
+        patch.setattr(SafeDir, "write", full)
+        with pytest.raises(RunError, match="No space left on device: r/config.toml; .* train again") as error:
             recur.fit("book.txt", out="r", **SMALL)
         kept.append(error)  # as a notebook does
     recur.fit("book.txt", out="r", **SMALL)
@@ -426,20 +426,20 @@ def test_a_full_disk_is_said_with_the_way_on(monkeypatch: pytest.MonkeyPatch) ->
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_checkpoint", full)
-        with pytest.raises(RunError, match="No space left on device: r/resume/a.safetensors; .* begin again"):
+        with pytest.raises(RunError, match="No space left on device: r/resume/a.safetensors; .* train again"):
             recur.fit("book.txt", out="r", **SMALL)
     recur.fit("book.txt", out="r", **SMALL)
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_checkpoint", full)
-        with pytest.raises(RunError, match="No space left on device: .* go on with recur resume r"):
+        with pytest.raises(RunError, match="No space left on device: .* continue with recur resume r"):
             resume("r", steps=2)
     resume("r", steps=2)
 
 
 def test_a_long_validation_part_is_thinned_inside_the_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some examples while it trains, then all of them with the best weights: the figures of the whole part."""
-    monkeypatch.setattr(measuring, "MEASURING", 1e-6)
-    monkeypatch.setattr(measuring, "FEWEST", 5)
+    monkeypatch.setattr(evaluate, "EVALUATION_SHARE", 1e-6)
+    monkeypatch.setattr(evaluate, "MIN_EXAMPLES", 5)
     Path("many.tsv").write_text("".join(f"{'ab'[k % 2]}\t{'xy'[k % 2] * (1 + k % 7)}\n" for k in range(4000)))
     options = make_options(
         "classify",

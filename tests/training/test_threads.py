@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from recur.training.threads import pick_threads
+from recur.training.autoconfig import pick_threads
 
 
 @pytest.mark.parametrize("slow", [1, 2])

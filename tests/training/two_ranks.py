@@ -17,7 +17,7 @@ import torch
 from campaigns.small import TASKS
 from recur.runs import Run
 from recur.tasks import make_options, options_class
-from recur.training import Ranks, Trainer, joined, one_message, resume, train
+from recur.training import ProcessGroup, Trainer, distributed, process_group, resume, train
 from recur.utils.launch import launch
 
 PLAIN = {"batch": 5, "steps": 4, "threads": 1, "device": "cpu", "optimizer": "sgd", "rate": 0.1, "baseline": False}
@@ -49,17 +49,17 @@ def weights(path: Path | str) -> dict[str, torch.Tensor]:
     return {name: value for name, value in Run.open(path).load_checkpoint()[1].items() if name.startswith("model/")}
 
 
-def begin(out: str, ranks: Ranks, task: str = "language", stop_after: int = 0, **fields: Any) -> None:
+def begin(out: str, group: ProcessGroup, task: str = "language", stop_after: int = 0, **fields: Any) -> None:
     stop = threading.Event()
-    if stop_after and ranks.rank == ranks.size - 1:
+    if stop_after and group.rank == group.size - 1:
         stop_at(stop, stop_after)
     try:
-        train(make_options(task, fields), out, stop=stop, ranks=ranks)
+        train(make_options(task, fields), out, stop=stop, group=group)
     finally:
         Trainer.train_on = ORDINARY  # type: ignore[method-assign]
 
 
-ORDINARY, BUCKET = Trainer.train_on, one_message.BUCKET
+ORDINARY = Trainer.train_on
 
 
 def stop_at(stop: threading.Event, step: int) -> None:
@@ -74,28 +74,25 @@ def stop_at(stop: threading.Event, step: int) -> None:
 def main(folder: str) -> None:
     os.chdir(folder)
     torch.set_num_threads(1)
-    with joined(launch(), "cpu") as ranks:
+    with process_group(launch(), "cpu") as group:
         for task in TASKS:
-            begin(f"two/{task}", ranks, task, **fields_of(task))
-        begin("two/straight", ranks, **DROPPED)
-        begin("two/stopped", ranks, stop_after=11, **DROPPED)
-        resume("two/stopped", ranks=ranks)
-        resume("one/begun", ranks=ranks)
-        begin("two/begun", ranks, stop_after=11, **BOOK)
-        begin("two/patient", ranks, **{**BOOK, "rate": 1e-9, "steps": 5000, "patience": 2})
-        begin("two/timed", ranks, **{**DROPPED, "steps": None, "minutes": 0.02, "schedule": "cosine", "measure": 0.0})
-        ranks.at = ranks.at._replace(restarts=1)
-        resume("two/timed", minutes=0.01, ranks=ranks)  # of what was begun before the restart nothing is left
-        begin("two/timed", ranks, **{**BOOK, "steps": 9})
-    with joined(launch(), "cpu", "bfloat16") as ranks:
-        begin("two/compressed", ranks, **BOOK)
-        one_message.BUCKET = 0  # as if gradients were too many
-        begin("two/compressed-buckets", ranks, **BOOK)
-    with joined(launch(), "cpu") as ranks:
-        begin("two/buckets", ranks, **BOOK)
-    one_message.BUCKET, one_message.RANKS = BUCKET, 0  # as if they were of several machines
-    with joined(launch(), "cpu") as ranks:
-        begin("two/machines", ranks, **BOOK)
+            begin(f"two/{task}", group, task, **fields_of(task))
+        begin("two/straight", group, **DROPPED)
+        begin("two/stopped", group, stop_after=11, **DROPPED)
+        resume("two/stopped", group=group)
+        resume("one/begun", group=group)
+        begin("two/begun", group, stop_after=11, **BOOK)
+        begin("two/patient", group, **{**BOOK, "rate": 1e-9, "steps": 5000, "patience": 2})
+        begin("two/timed", group, **{**DROPPED, "steps": None, "minutes": 0.02, "schedule": "cosine", "measure": 0.0})
+        group.launch = group.launch._replace(restarts=1)
+        resume("two/timed", minutes=0.01, group=group)  # of what was begun before the restart nothing is left
+        begin("two/timed", group, **{**BOOK, "steps": 9})
+    with process_group(launch(), "cpu", "bfloat16") as group:
+        begin("two/compressed", group, **BOOK)
+        distributed.BUCKET_BYTES = 0  # as if gradients were too many
+        begin("two/compressed-buckets", group, **BOOK)
+    with process_group(launch(), "cpu") as group:
+        begin("two/buckets", group, **BOOK)
 
 
 if __name__ == "__main__":

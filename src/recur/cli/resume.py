@@ -51,7 +51,7 @@ def resume(
     """
     hush(launch())
     from recur.tasks import options_of_run
-    from recur.training import joined
+    from recur.training import process_group
     from recur.training import resume as resume_run
 
     at, given = launch(), ("auto", "none")
@@ -64,5 +64,5 @@ def resume(
     more |= {"trust": opening.trust, "changed_text": opening.changed_text}
     more["allow_path"] = opening.allow_path
     screen = Screen(output, silent=at.rank > 0)
-    with joined(at, *given) as ranks:
-        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, ranks=ranks))
+    with process_group(at, *given) as group:
+        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, group=group))

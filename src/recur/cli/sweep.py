@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from recur.training.sweeps import Sweep
-    from recur.training.sweeps.folder import Trial
+    from recur.training.sweeps.record import Trial
 
 EXAMPLES = """Examples:
   recur sweep names.tsv --task classify --trials 30

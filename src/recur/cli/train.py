@@ -73,11 +73,11 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
 
 
 def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool, trust: bool = False) -> None:
-    from recur.training import joined
+    from recur.training import process_group
     from recur.training import train as train_run
 
-    with joined(launch(), options.device, options.compress) as ranks:
-        watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, ranks), tensorboard)
+    with process_group(launch(), options.device, options.compress) as group:
+        watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, group), tensorboard)
 
 
 def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path | None, trust: bool) -> None:
@@ -85,7 +85,7 @@ def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path |
     if launch().size > 1:
         raise OptionError("--folds trains one fold behind the other in one process: leave torchrun or srun away")
     from recur.cli.results import show_folds
-    from recur.training.folds import cross_validate as each_fold
+    from recur.training.cross_validation import cross_validate as each_fold
 
     with interruptible(screen) as stop:
         found = each_fold(options, folds, out, lambda row: screen.note(_fold_line(row)), stop, trust)

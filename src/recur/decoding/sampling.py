@@ -16,7 +16,7 @@ from torch import Tensor
 from recur.data.text import BOS, PAD, UNK, Vocab
 from recur.errors import OptionError, RunError, TextError
 from recur.models import LanguageModel, LanguageModelOutput, State
-from recur.options import Count, Natural, Positive, Range, Seed, Share, checked
+from recur.options import Count, Fraction, Natural, Positive, Range, Seed, checked
 
 FORBIDDEN_TOKENS = (UNK, PAD, BOS)
 """Tokens that are never generated: <unk>, <pad> and <bos>."""
@@ -41,7 +41,7 @@ class SamplingOptions:
             object.__setattr__(self, "temperature", checked("temperature", self.temperature, Positive))
         except OptionError as error:
             raise OptionError(f"{error}; for the likeliest token take top_k=1") from None
-        for name, kind in (("top_k", Natural), ("top_p", _TOP), ("min_p", Share)):
+        for name, kind in (("top_k", Natural), ("top_p", _TOP), ("min_p", Fraction)):
             object.__setattr__(self, name, checked(name, getattr(self, name), kind))
 
     def probabilities(self, logits: Tensor) -> Tensor:

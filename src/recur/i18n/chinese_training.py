@@ -51,7 +51,7 @@ TRAINING = {
     "its process ended with {n}": "它的进程以 {n} 结束",
     # what a process prints
     "to beat: {name}, {metric} {figure}": "要超过：{name}，{metric} {figure}",
-    "nothing to beat: {why}": "没有可比的简单模型：{why}",
+    "no baseline: {why}": "没有基线：{why}",
     "stopping after the step in progress; Ctrl-C once more leaves at once": "做完这一步就停；再按一次 Ctrl-C 立即结束",
     # what a text looks like
     "one": "1",
@@ -106,24 +106,28 @@ TRAINING = {
     "tags every word with its last column": "用最后一列给每个词打标签",
     "classifies every node": "给每个结点分类",
     # what a run says before its first step
-    "a part is held out of what it learns from, for recur eval; with --test FILE all of it is learned from": (
-        "学习的数据留出一部分供 recur eval 用；给出 --test FILE 则全部用来学习"
+    "a test set is held out of the training data for recur eval; give --test FILE to train on all": (
+        "从训练数据中留出了测试集，供 recur eval 使用；用 --test FILE 指定测试文件则用全部数据训练"
     ),
-    "{names}: learned from and measured on, so that these figures are of what it knows": (
-        "{names}：既用来学习又用来评测，所以这些数字说的是它学过的东西"
+    "{names}: used for both training and validation; the metrics will be optimistic": (
+        "{names}：同时用于训练和验证；指标会偏乐观"
     ),
-    "products of {precision}, the fastest here that costs no quality; exact: --precision float32": (
-        "乘积用 {precision}，这里不损质量的最快一种；要精确：--precision float32"
+    "using {precision} matmuls (fastest on this device, same quality); use --precision float32 for exact products": (
+        "矩阵乘法使用 {precision}（本设备上最快，质量不变）；要精确计算请用 --precision float32"
     ),
-    "{n} thread, the fastest now; the same numbers again: --threads {same}": "{n} 个线程，现在最快；要再得到同样的数：--threads {same}",
-    "{n} threads, the fastest now; the same numbers again: --threads {same}": "{n} 个线程，现在最快；要再得到同样的数：--threads {same}",
+    "using {n} thread (fastest now); add --threads {same} to reproduce the same numbers": (
+        "使用 {n} 个线程（目前最快）；加上 --threads {same} 可复现同样的数值"
+    ),
+    "using {n} threads (fastest now); add --threads {same} to reproduce the same numbers": (
+        "使用 {n} 个线程（目前最快）；加上 --threads {same} 可复现同样的数值"
+    ),
     "sized for {time} minute of this {device} ({speed} tokens a second): {sizes}; what is given by hand stays, and the rest follows from it": (
         "按这个 {device} 的 {time} 分钟定尺寸（每秒 {speed} 个词元）：{sizes}；手工给出的不变，其余随之而定"
     ),
     "sized for {time} minutes of this {device} ({speed} tokens a second): {sizes}; what is given by hand stays, and the rest follows from it": (
         "按这个 {device} 的 {time} 分钟定尺寸（每秒 {speed} 个词元）：{sizes}；手工给出的不变，其余随之而定"
     ),
-    "of {parts} to measure on, one in {thin} is measured while training, and all of them at the end": (
-        "{parts} 个用来评测，训练中每 {thin} 个测一个，结束时全部测"
+    "evaluating 1 in {thin} of {parts} validation examples while training, and all of them at the end": (
+        "共 {parts} 个验证样本，训练中每 {thin} 个评估一个，结束时全部评估"
     ),
 }

@@ -9,15 +9,15 @@ from recur.errors import OptionError, shown
 from recur.nn.options import check_chrono, parse_scheme, parse_state
 from recur.options import (
     Count,
-    Form,
+    Fraction,
     Layers,
+    LayersOrNone,
     Length,
     Natural,
-    NoLayers,
     NonNegative,
     Options,
     Positive,
-    Share,
+    TextFormat,
     Width,
     WidthOrNone,
 )
@@ -37,7 +37,7 @@ def parse_embedding(init: str) -> tuple[str, float]:
     return kind, scale
 
 
-EmbeddingInit = Annotated[str, Form(parse_embedding)]
+EmbeddingInit = Annotated[str, TextFormat(parse_embedding)]
 
 
 def parse_bptt(spec: str) -> None:
@@ -66,7 +66,7 @@ class NetworkOptions(Options):
     layers: Layers = 1
     """How many recurrent layers."""
 
-    init: Annotated[str, Form(parse_scheme)] = "torch"
+    init: Annotated[str, TextFormat(parse_scheme)] = "torch"
     """How U, W and the output matrix V start: torch, glorot, orthogonal, identity or normal:σ."""
 
     forget_bias: float | None = None
@@ -76,16 +76,16 @@ class NetworkOptions(Options):
     """Instead: draw the biases of forget and input gates so that units remember for 1 … this many steps, the longest
     dependency that is to be learned (Tallec and Ollivier 2018)."""
 
-    depth_input: NoLayers = 0
+    depth_input: LayersOrNone = 0
     """Layers of tanh between input and hidden."""
 
-    depth_transition: NoLayers = 0
+    depth_transition: LayersOrNone = 0
     """Layers of tanh between hidden and hidden, inside every recurrent layer; it runs step by step, on the loop."""
 
-    depth_output: NoLayers = 0
+    depth_output: LayersOrNone = 0
     """Layers of tanh between hidden and output."""
 
-    depth_between: NoLayers = 0
+    depth_between: LayersOrNone = 0
     """Layers of tanh between one recurrent layer and the next; without them linear cells, such as lru, are linear in
     layers too."""
 
@@ -140,7 +140,7 @@ class SequenceOptions(NetworkOptions):
 
     title = "Network"
 
-    bptt: Annotated[str, Form(parse_bptt)] = "full"
+    bptt: Annotated[str, TextFormat(parse_bptt)] = "full"
     """What crosses time on the way back: full; truncated:τ, windows of τ steps; sliding:τ, every loss over the last τ
     steps, at τ times the cost; randomized:π; and ,clip:θ at every step."""
 
@@ -164,19 +164,19 @@ class DropoutOptions(Options):
 
     title = "Regularisation"
 
-    dropout_embedding: Share = 0.0
+    dropout_embedding: Fraction = 0.0
     """Drop whole tokens of the embedding."""
 
-    dropout_input: Share = 0.0
+    dropout_input: Fraction = 0.0
     """Drop parts of the input."""
 
-    dropout_hidden: Share = 0.0
+    dropout_hidden: Fraction = 0.0
     """Drop between layers."""
 
-    dropout_weight: Share = 0.0
+    dropout_weight: Fraction = 0.0
     """Drop entries of the recurrent matrix W."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Drop parts of the last layer's output."""
 
     variational: bool = False
@@ -192,7 +192,7 @@ class StackOptions(SequenceOptions, EmbeddingOptions, DropoutOptions):
     residual: bool = False
     """Each layer above the first adds its input to its output."""
 
-    initial: Annotated[str, Form(parse_state)] = "zero"
+    initial: Annotated[str, TextFormat(parse_state)] = "zero"
     """Where sequences start: zero, random:σ or learned."""
 
 
@@ -246,7 +246,7 @@ class ReaderOptions(StackOptions):
     direction: Direction = "forward"
     """Read from the start, which can be streamed, from the end, or both."""
 
-    dropout_words: Share = 0.0
+    dropout_words: Fraction = 0.0
     """Read so many of the tokens as unknown ones while training, each on its own."""
 
 
@@ -287,13 +287,13 @@ class DecoderOptions(RecurrenceOptions, EmbeddingOptions):
     longest: Count = 100
     """Write no more symbols than this; longer targets are refused."""
 
-    dropout_input: Share = 0.0
+    dropout_input: Fraction = 0.0
     """Drop parts of the embeddings."""
 
-    dropout_hidden: Share = 0.0
+    dropout_hidden: Fraction = 0.0
     """Drop between layers."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Drop parts of what symbols are read from."""
 
     def __post_init__(self) -> None:
@@ -364,7 +364,7 @@ class ForecasterOptions(SequenceOptions, RecurrenceOptions):
     """What is said of each value: its quantiles, learned by the pinball loss, or a distribution, by its likelihood;
     negative-binomial is for counts."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Drop parts of what forecasts are read from."""
 
 
@@ -426,10 +426,10 @@ class TreeModelOptions(Options):
     embedding_init: EmbeddingInit = "scaled"
     """How embeddings start: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
 
-    dropout_input: Share = 0.0
+    dropout_input: Fraction = 0.0
     """Drop parts of the embeddings."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Drop parts of what classes are read from."""
 
 
@@ -455,11 +455,11 @@ class GridModelOptions(Options):
     pool: Literal["mean", "max", "attention", "last"] = "mean"
     """Which of an image's states the class is read from; last is where reading from each corner ends."""
 
-    dropout_input: Share = 0.0
+    dropout_input: Fraction = 0.0
     """Drop pixels."""
 
-    dropout_hidden: Share = 0.0
+    dropout_hidden: Fraction = 0.0
     """Drop between layers."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Drop parts of what classes are read from."""

@@ -1,26 +1,25 @@
-"""The run folder: files, manifest, weights, checkpoints. What was trained is the tasks' business (recur.tasks)."""
+"""Run folder: files, manifest, weights, checkpoints and locks. Tasks (recur.tasks) know what was trained."""
 
-from recur.runs.folder import Run, Vocabs
+from recur.runs.folder import Run, Vocabs, check_free, data_folder, is_run
 from recur.runs.lock import holder_of
 from recur.runs.logs import read_json, read_jsonl, read_tail
 from recur.runs.manifest import Fingerprint
-from recur.runs.trust import check_free, data_folder, is_run
-from recur.runs.weights import Precision, check_precision, computing_in, pick_device, pick_precision, products_of
+from recur.runs.weights import Precision, autocast_in, check_precision, matmul_precision, pick_device, pick_precision
 
 __all__ = [
     "Fingerprint",
     "Precision",
     "Run",
     "Vocabs",
+    "autocast_in",
     "check_free",
     "check_precision",
-    "computing_in",
     "data_folder",
     "holder_of",
     "is_run",
+    "matmul_precision",
     "pick_device",
     "pick_precision",
-    "products_of",
     "read_json",
     "read_jsonl",
     "read_tail",

@@ -1,29 +1,32 @@
-"""A run: a folder that holds all there is of it, and can be left, moved and opened at any moment.
+"""Run folder: everything of a training, which can be stopped, moved and opened at any time.
 
-    manifest.json        what belongs to the run, each file with its SHA-256; what it learned from, likewise
-    config.toml          what was asked for, and what was chosen where nothing was; paths are relative to this folder
-    vocab.json           tokens and their ids; a task with several vocabularies names each file after its own
-    cell.py              a cell of the user's own, if there is one
-    data/                what it learned from, where that was handed over in memory
+    manifest.json        the files of the run and of its training data, with their SHA-256
+    config.toml          all options, given or chosen; paths are relative to this folder
+    vocab.json           tokens and their ids; a task with several vocabularies has one file for each
+    cell.py              the custom cell, if there is one
+    data/                training data that was given in memory
     model.safetensors    the best weights so far
-    metrics.jsonl        one JSON object a line: what was measured, and when
-    samples.jsonl        what it made at each measurement
-    progress.jsonl       the training loss as it goes, for who watches
-    notes.txt            what its user wrote down of it
-    baselines.json       what it has to beat
-    machines.json        what trained it: machines, versions
-    resume/              what it takes to go on: the newest checkpoint and the one before it
-    lock                 who is writing, while somebody is
+    metrics.jsonl        one JSON object per evaluation
+    samples.jsonl        a sample of the model at each evaluation
+    progress.jsonl       the training loss over time
+    notes.txt            notes of the user
+    baselines.json       results of the baselines
+    machines.json        machines and versions that trained the run
+    resume/              the newest checkpoint and the one before it
+    lock                 the process that is writing, if any
 
-A run is one from its first checkpoint on, the one before the first step. Nothing in it is executed but cell.py, and
-that only if the user has trained with it or trusts it; nothing outside of it is touched, whatever links lie in it; and
-a file that is not the one that was written is refused.
+A folder is a run from its first checkpoint on, which is saved before the first step. Nothing in it is executed except
+cell.py, and that only if the user has trained with it or trusts it. Nothing outside of it is touched, whatever links it
+contains, and a file that does not match its checksum is refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -33,7 +36,7 @@ from torch import Tensor, nn
 from recur.data.text import Vocab
 from recur.errors import RunError
 from recur.runs.lock import NAME as LOCK
-from recur.runs.lock import Lock
+from recur.runs.lock import Lock, is_ours
 from recur.runs.logs import Log, Progress
 from recur.runs.manifest import (
     LOGS,
@@ -41,28 +44,80 @@ from recur.runs.manifest import (
     Checkpoint,
     Fingerprint,
     Manifest,
-    Recorded,
+    VerifiedFolder,
     is_baseline,
     parse_object,
     read_manifest,
     sha256,
 )
-from recur.runs.safe_dir import Place
-from recur.runs.trust import check_free, is_run, taken
+from recur.runs.manifest import NAME as MANIFEST
+from recur.runs.safe_dir import SafeDir
 from recur.runs.weights import check_weights, from_bytes, to_bytes
 from recur.utils.files import sync_folder
 from recur.utils.trust import check_trusted
 from recur.utils.types import JsonObject
 
 Vocabs = dict[str, Vocab]
-"""By the name of their file, without .json."""
+"""Vocabularies by the name of their file, without .json."""
 
 WEIGHTS, CONFIG, CELL = "model.safetensors", "config.toml", "cell.py"
 BASELINES, MACHINES = "baselines.json", "machines.json"
 
 
+# New folders -----------------------------------------------------------------------------------------------------
+
+DATA = "data"
+"""Folder of training data that was given in memory."""
+
+
+def is_run(path: Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
+def check_free(path: Path) -> None:
+    """Refuse a folder that cannot become a new run: one that holds a run or other files."""
+    if is_run(path):
+        raise _taken(path)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is in the way: a run is a folder")
+    if path.is_dir() and any(path.iterdir()) and not _begun(path):
+        raise RunError(f"{path} holds other files; name a new folder: --out {path}/first")
+
+
+def _begun(path: Path) -> bool:
+    """Return True if a folder holds only the files of a training that ended before its first checkpoint."""
+    names = [entry.name for entry in path.iterdir()]
+    ours = re.compile(
+        r"lock|resume|data|cell\.py|config\.toml|(metrics|samples|progress)\.jsonl|[\w-]+\.json|\..+\.[0-9a-f]{8}\.part"
+    )
+    marked = names == [LOCK] or is_ours(path)
+    return marked and all(ours.fullmatch(name) for name in names)
+
+
+@contextmanager
+def data_folder(path: Path) -> Iterator[Path]:
+    """Create the data folder of a new run; remove it if the block raises an error."""
+    check_free(path)
+    path.mkdir(parents=True, exist_ok=True)
+    SafeDir(path).make_folder(DATA)
+    held = Lock(path)
+    try:
+        yield path / DATA
+    except BaseException:
+        shutil.rmtree(path / DATA)
+        held.release()
+        with suppress(OSError):  # the folder is not empty
+            path.rmdir()
+        raise
+    held.release(remove=False)  # the lock file marks the folder of a new run
+
+
+def _taken(path: Path) -> RunError:
+    return RunError(f"{path} already holds a run; resume it (recur resume {path}) or name another folder")
+
+
 class _Named(dict[str, Vocab]):
-    """Vocabularies of a run, which may be a stranger's and lack one."""
+    """Vocabularies of an opened run; a missing one is an error that names its file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,16 +126,16 @@ class _Named(dict[str, Vocab]):
         raise RunError(f"{self.path} is damaged: it has no {name}.json")
 
 
-class Run(Recorded):
-    """One folder."""
+class Run(VerifiedFolder):
+    """Folder of one training."""
 
     def __init__(self, path: Path, manifest: Manifest, vocabs: Vocabs, lock: Lock | None = None) -> None:
         super().__init__(path, manifest)
         self.vocabs, self._lock = vocabs, lock
         self.trusting = False
-        """Whether its cell is executed though this user has not trained with it."""
-        self._logs = {name: Log(self.place, name) for name in LOGS}
-        self.progress = Progress(self.place)
+        """Whether its custom cell is executed though this user has not trained with it."""
+        self._logs = {name: Log(self.dir, name) for name in LOGS}
+        self.progress = Progress(self.dir)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, task={self.task!r})"
@@ -91,14 +146,14 @@ class Run(Recorded):
 
     @property
     def vocab(self) -> Vocab:
-        """The vocabulary of what the model reads or writes, where a task has but one."""
+        """Vocabulary of a task that has only one."""
         return self.vocabs["vocab"]
 
     @property
     def config(self) -> Path:
         return self.path / CONFIG
 
-    # Made and opened ---------------------------------------------------------------------------------------
+    # Creation -----------------------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -110,14 +165,14 @@ class Run(Recorded):
         cell: bytes | None = None,
         texts: dict[str, list[Fingerprint]] | None = None,
     ) -> Self:
-        """A new folder, locked; `config` is the content of its config.toml. It is a run once it is committed."""
+        """Create and lock a folder, with `config` as its config.toml; the first commit makes it a run."""
         check_free(path := Path(path))
         path.mkdir(parents=True, exist_ok=True)
         sync_folder(path.parent)
         lock = Lock(path)
-        if is_run(path):  # of another process, a moment ago
+        if is_run(path):  # another process created it a moment ago
             lock.release(remove=False)
-            raise taken(path)
+            raise _taken(path)
         run = cls(path, Manifest(task, list(vocabs), texts=texts or {}), vocabs, lock)
         try:
             run._write_first(config, cell)
@@ -127,28 +182,33 @@ class Run(Recorded):
         return run
 
     def _write_first(self, config: str, cell: bytes | None) -> None:
-        self.place.sweep("resume")
-        self.place.make_folder("resume")
+        self.dir.sweep("resume")
+        self.dir.make_folder("resume")
         contents = {f"{name}.json": vocab.to_json().encode() for name, vocab in self.vocabs.items()}
         contents |= {CONFIG: config.encode()} | ({} if cell is None else {CELL: cell})
         for name, content in contents.items():
-            self.place.write(name, content)
+            self.dir.write(name, content)
         self.manifest.files |= {name: [sha256(content)] for name, content in contents.items()}
         for log in self._logs.values():
             log.begin()
 
     @classmethod
     def open(cls, path: Path | str, *, writing: bool = False, trust: bool = False, words: bool = True) -> Self:
-        """A run that is there. To write into it, nobody else may; to trust it is to execute a cell that it carries.
-        Without the words of its vocabularies, which may be many, it says what it is and how it went."""
+        """Open an existing run.
+
+        Args:
+            writing: lock it, and check all of its files.
+            trust: execute its custom cell though this user has not trained with it.
+            words: read its vocabularies, which may be large.
+        """
         path = Path(path)
         if not is_run(path):
             if (path / LOCK).is_file():
-                raise RunError(f"{path} is not a run yet: training ended before its first step; begin again")
+                raise RunError(f"{path} is not a run yet: training ended before its first step; train again")
             raise RunError(f"{path} is not a run: it has no manifest.json")
         lock = Lock(path) if writing else None
         try:
-            run = cls(path, read_manifest(Place(path)), _Named(path), lock)
+            run = cls(path, read_manifest(SafeDir(path)), _Named(path), lock)
             run.trusting = trust
             if writing:
                 run.check_files()
@@ -162,7 +222,7 @@ class Run(Recorded):
         return run
 
     def release(self) -> None:
-        """Let others write. A folder that has not become a run keeps its lock file, by which it is known as ours."""
+        """Release the lock. A folder that is not a run yet keeps its lock file, which marks it as recur's."""
         if self._lock is not None:
             self._lock.release(remove=is_run(self.path))
 
@@ -176,7 +236,7 @@ class Run(Recorded):
         self.commit()
 
     def cell_source(self) -> bytes | None:
-        """The cell that it carries, if it does: source that may be executed."""
+        """Return the source of its custom cell, after checking that it may be executed; None if there is none."""
         if CELL not in self.manifest.files:
             return None
         source = self.read(CELL)
@@ -184,7 +244,7 @@ class Run(Recorded):
         return source
 
     def baselines(self) -> list[JsonObject] | None:
-        """The plain models that the run has to beat, once they were measured: `name`, `value` and `metrics` of each."""
+        """Return the `name`, `value` and `metrics` of each baseline; None if they were not evaluated yet."""
         if BASELINES not in self.manifest.files:
             return None
         found = parse_object(self.read(BASELINES))
@@ -198,7 +258,7 @@ class Run(Recorded):
         self.commit()
 
     def machines(self) -> list[JsonObject]:
-        """What trained it, one entry for each time that it was begun or gone on with."""
+        """Return the machines that trained the run, one entry per start or resume."""
         if MACHINES not in self.manifest.files:
             return []
         found = parse_object(self.read(MACHINES))
@@ -208,36 +268,36 @@ class Run(Recorded):
         return entries
 
     def add_machine(self, entry: JsonObject) -> None:
-        """It is the run's with the next commit."""
+        """Add a machine; the next commit makes it part of the run."""
         self.replace(MACHINES, json.dumps({"machines": [*self.machines()[-99:], entry]}).encode())
 
     # Weights ------------------------------------------------------------------------------------------------
 
     def save_weights(self, model: nn.Module, **about: object) -> None:
-        """The best so far. They are the run's with the next commit."""
+        """Save the best weights; the next commit makes them part of the run."""
         weights = {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
         self.replace(WEIGHTS, to_bytes(weights, about))
 
     def load_weights(self, model: nn.Module) -> None:
-        """The best weights so far, into a model of the run's task."""
+        """Load the best weights into a model of the run's task."""
         if WEIGHTS not in self.manifest.files:
-            raise RunError(f"{self.path} has no {WEIGHTS} yet: train it on (recur resume {self.path})")
+            raise RunError(f"{self.path} has no {WEIGHTS} yet: continue training (recur resume {self.path})")
         most = 2 * sum(value.numel() * value.element_size() for value in model.state_dict().values()) + (1 << 24)
         content = self.read(WEIGHTS, most)
         self.put_weights(model, from_bytes(content, self.path / WEIGHTS)[0], str(self.path / WEIGHTS))
 
     def weights_about(self) -> JsonObject:
-        """What is written with the best weights: their step, and their figures."""
+        """Return the metadata of the best weights: their step and metrics."""
         if WEIGHTS not in self.manifest.files:
             return {}
         return from_bytes(self.read(WEIGHTS, most=1 << 40), self.path / WEIGHTS)[1]
 
     def weights_digest(self) -> tuple[int, str]:
-        """By which the best weights are known: how many bytes, and their SHA-256."""
+        """Return the size and the SHA-256 of the best weights."""
         return (self.path / WEIGHTS).stat().st_size, self.manifest.files[WEIGHTS][-1]
 
     def put_weights(self, model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
-        """Put weights into a model, or say what does not fit."""
+        """Load weights into a model, or raise RunError if they do not fit."""
         sizes = " and ".join(f"a vocabulary of {len(vocab)}" for vocab in self.vocabs.values())
         check_weights(model.state_dict(), weights, f"{name} does not fit config.toml{' and ' if sizes else ''}{sizes}")
         model.load_state_dict(dict(weights))
@@ -248,29 +308,31 @@ class Run(Recorded):
         self._logs[file].append(entry)
 
     def metrics(self) -> list[JsonObject]:
-        """All that was measured."""
+        """Return all evaluations."""
         newest = self.manifest.checkpoints[:1]
         return self._logs["metrics.jsonl"].read(newest[0].logs["metrics.jsonl"] if newest else None)
 
     # Checkpoints --------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, step: int, tensors: Mapping[str, Tensor], state: JsonObject) -> None:
-        """A place to go on from, and a commit of all that was written before it."""
+        """Save a checkpoint, and commit everything that was written before it."""
         before = self.manifest.checkpoints[:1]
         file, content = next(s for s in SLOTS if s not in [entry.file for entry in before]), to_bytes(tensors, state)
-        self.place.write(file, content)
+        self.dir.write(file, content)
         logs = {name: log.extent for name, log in self._logs.items()}
         self.manifest.checkpoints = [Checkpoint(file, sha256(content), step, logs), *before]
         self.commit()
 
     def load_checkpoint(self, most: int | None = None) -> tuple[Checkpoint, dict[str, Tensor], JsonObject, list[str]]:
-        """The newest checkpoint that is whole, its tensors and the rest; and what was found wrong with newer ones, such
-        as more bytes than `most`."""
+        """Return the newest intact checkpoint: its entry, tensors and state, and what is wrong with newer ones.
+
+        A file of more than `most` bytes is damaged.
+        """
         complaints = []
         for entry in self.manifest.checkpoints:
             path = self.path / entry.file
             try:
-                content = self.place.read(entry.file, most)
+                content = self.dir.read(entry.file, most)
             except OSError:
                 complaints.append(f"{path} is missing")
                 continue
@@ -280,10 +342,10 @@ class Run(Recorded):
             if sha256(content) == entry.sha256:
                 return entry, *from_bytes(content, path), complaints
             complaints.append(f"{path} is damaged")
-        raise RunError(f"{self.path} has no checkpoint to go on from" + "".join(f"; {c}" for c in complaints))
+        raise RunError(f"{self.path} has no checkpoint to resume from" + "".join(f"; {c}" for c in complaints))
 
     def rewind(self, to: Checkpoint) -> list[str]:
-        """Bring the logs back to a checkpoint; what was found wrong with them is returned."""
+        """Remove the log entries after a checkpoint; return messages about damaged logs."""
         self.progress.rewind(to.step)
         found = [log.rewind(to.logs[name]) for name, log in self._logs.items()]
         self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]

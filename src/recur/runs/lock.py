@@ -1,8 +1,8 @@
-"""One writer at a time: a lock on a run's folder, which the system takes back when its holder dies.
+"""Lock on a run's folder: one writer at a time. The system releases it when the holder dies.
 
-The file `lock` says who holds it, for whoever is refused; what locks is the system's own lock on that file. So a lock
-that a killed process left behind is no obstacle. Where a file system has no locks (some of the network), the word of
-the file counts: a holder on this machine that is gone is recognised, one elsewhere is not.
+The file `lock` names the holder, for the message of a refusal; the lock itself is the system's lock on that file. So
+the file of a killed process does no harm. On a file system without locks (some network file systems), the content of
+the file counts: a holder on this machine that is gone is recognised, one on another machine is not.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from contextlib import suppress
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 
 NAME = "lock"
 LOOKING = 0.2
-"""Seconds after which a lock is somebody's: one who only looks whether it is held (`holder_of`) has it for a moment."""
+"""Seconds to retry: `holder_of` in another process holds the lock for a moment."""
 HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 
 
 class Lock:
-    """The right to write into a folder, until it is released."""
+    """Exclusive right to write into a folder, until it is released."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         while True:
-            self._handle = Place(folder).open(NAME, os.O_RDWR | os.O_CREAT)
+            self._handle = SafeDir(folder).open(NAME, os.O_RDWR | os.O_CREAT)
             try:
                 self._take()
-                # Its last holder may have removed the file that was opened: then the lock is on nothing.
+                # The last holder may have removed the file after it was opened here: then try again.
                 if self.path.exists() and os.path.samestat(os.fstat(self._handle), os.lstat(self.path)):
                     break
             except BaseException:
@@ -44,13 +44,13 @@ class Lock:
         try:
             os.ftruncate(self._handle, 0)
             os.write(self._handle, json.dumps(holder).encode())
-            os.fsync(self._handle)  # a folder that is no run yet is known by it
+            os.fsync(self._handle)  # it marks a folder that is not a run yet
         except OSError as error:
             self.release(remove=False)
             raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def release(self, remove: bool = True) -> None:
-        """Leave the folder to others; without the file, unless it has to stay."""
+        """Release the lock; `remove` its file too."""
         if self._handle < 0:
             return
         if remove:
@@ -79,7 +79,7 @@ class Lock:
     def _refusal(self) -> str:
         holder = self._holder()
         who = f"process {holder['process']} on {holder['host']} since {holder['since']}" if holder else "a process"
-        then = f"wait for it, or stop it first; if it is gone, remove {self.path}"
+        then = f"wait for it, or stop it; if it is gone, remove {self.path}"
         return f"{self.path.parent} is being trained by {who}; {then}"
 
     def _said_to_be_held(self) -> bool:
@@ -90,10 +90,9 @@ class Lock:
 
 
 def holder_of(folder: Path) -> dict[str, str] | None:
-    """Who is writing into a folder now: the `host`, the `process` and `since` when, as far as the file says it; None
-    where nobody is."""
+    """Return who is writing into a folder: `host`, `process` and `since`, as the lock file says; None if nobody is."""
     try:
-        handle = Place(folder).open(NAME, os.O_RDONLY)
+        handle = SafeDir(folder).open(NAME, os.O_RDONLY)
     except (OSError, RunError):
         return None
     try:
@@ -117,7 +116,7 @@ def _read_holder(handle: int) -> dict[str, str]:
 
 
 def _is_alive(holder: dict[str, str]) -> bool:
-    """Whether a lock's word has to count: its process is there, or on another machine."""
+    """Return True if the holder's process is alive, or on another machine."""
     if not holder or holder["host"] != socket.gethostname():
         return bool(holder)
     try:
@@ -130,9 +129,9 @@ def _is_alive(holder: dict[str, str]) -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder has a lock file that one of us wrote."""
+    """Return True if a folder has a lock file that recur wrote."""
     try:
-        return {"host", "process", "since"} == {*json.loads(Place(folder).read(NAME, 1 << 12))}
+        return {"host", "process", "since"} == {*json.loads(SafeDir(folder).read(NAME, 1 << 12))}
     except (OSError, RunError, ValueError, TypeError, RecursionError):
         return False
 

@@ -1,4 +1,4 @@
-"""Parsers for the JSON files of a run, which may come from anybody."""
+"""Manifest of a run: its files with their checksums, and parsers for JSON that may come from a stranger."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from recur.errors import RunError
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.utils.limits import JSON_BYTES, JSON_VALUES, LOG_LINE, LOG_RECORDS, check_json, json_values
 from recur.utils.types import JsonObject
 
 DIGITS = 19
-"""Digits of an integer at most. More of them do not fit into 64 bits, and float() of a long integer overflows."""
+"""Digits of an integer at most: more do not fit into 64 bits, and float() of a long integer overflows."""
 
 
 def parse_json(content: bytes | str, name: str = "the file") -> Any:
@@ -80,16 +80,16 @@ def is_baseline(found: object) -> bool:
 
 
 FORMAT = 4
-"""Of the folder; another one is refused."""
+"""Version of the folder's format; any other is refused."""
 
 NAME = "manifest.json"
 LOGS = ("metrics.jsonl", "samples.jsonl")
 SLOTS = ("resume/a.safetensors", "resume/b.safetensors")
-"""The newest checkpoint and the one before it, in turn."""
+"""Files of the newest checkpoint and the one before it, used in turn."""
 
 
-Extent = tuple[int, str]
-"""How many bytes of a log had been written, and their digest."""
+LogExtent = tuple[int, str]
+"""Bytes of a log that were complete at a checkpoint, and their SHA-256."""
 
 
 def sha256(content: bytes) -> str:
@@ -98,7 +98,7 @@ def sha256(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """A file that the run learned from, or part of one, which may have been changed since."""
+    """Name, size and SHA-256 of a file that a run was trained on, by which a later change is noticed."""
 
     name: str
     """As in config.toml."""
@@ -108,25 +108,27 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A place to go on from."""
+    """Entry of a checkpoint in the manifest."""
 
     file: str
     sha256: str
     step: int
-    logs: dict[str, Extent]
-    """What had been written of each log."""
+    logs: dict[str, LogExtent]
+    """Extent of each log at the checkpoint."""
 
 
 @dataclass
 class Manifest:
+    """Content of manifest.json."""
+
     task: str
     vocabularies: list[str]
     files: dict[str, list[str]] = field(default_factory=dict)
-    """The digest of each file; two, while it is being replaced."""
+    """SHA-256 of each file; two while it is being replaced."""
     texts: dict[str, list[Fingerprint]] = field(default_factory=dict)
-    """What it learned from, by the option that names it."""
+    """Files that the run was trained on, by the option that names them."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    """The newest first; two at most."""
+    """At most two, newest first."""
 
     def to_json(self) -> bytes:
         content = {"format": FORMAT, **asdict(self)}
@@ -138,9 +140,9 @@ class Manifest:
         try:
             found = parse_json(content, name)
             if found["format"] != FORMAT:
-                raise RunError(f"{name} is of another version of recur, whose runs this one does not read")
+                raise RunError(f"{name} was written by another version of recur, whose runs this version cannot read")
             if found.pop("sha256") != _digest(found):
-                raise ValueError("its digest does not fit its content")
+                raise ValueError("its checksum does not match its content")
             return _manifest(found)
         except RunError:
             raise
@@ -152,24 +154,24 @@ def _digest(content: JsonObject) -> str:
     return sha256(json.dumps(content, sort_keys=True).encode())
 
 
-# The structure of a manifest. One function per level; each raises ValueError for what recur does not write. -----------
+# Validation: one function per level of a manifest; each raises ValueError for what recur does not write. --------------
 
 
 def _manifest(found: Any) -> Manifest:
     fields = _fields(found, "format", "task", "vocabularies", "files", "texts", "checkpoints")
-    checkpoints = [_checkpoint(entry) for entry in _is(list, fields["checkpoints"])]
+    checkpoints = [_checkpoint(entry) for entry in expect_type(list, fields["checkpoints"])]
     if len({entry.file for entry in checkpoints}) != len(checkpoints):
-        raise ValueError("two checkpoints are one file")
+        raise ValueError("two checkpoints name the same file")
     return Manifest(
-        task=_is(str, fields["task"]),
-        vocabularies=[_matching(r"[\w-]+", name) for name in _is(list, fields["vocabularies"])],
+        task=expect_type(str, fields["task"]),
+        vocabularies=[_matching(r"[\w-]+", name) for name in expect_type(list, fields["vocabularies"])],
         files={
             _matching(r"[\w-]+\.(json|toml|py|safetensors)", name): _digests(digests)
-            for name, digests in _is(dict, fields["files"]).items()
+            for name, digests in expect_type(dict, fields["files"]).items()
         },
         texts={
-            option: [_fingerprint(entry) for entry in _is(list, entries)]
-            for option, entries in _is(dict, fields["texts"]).items()
+            option: [_fingerprint(entry) for entry in expect_type(list, entries)]
+            for option, entries in expect_type(dict, fields["texts"]).items()
         },
         checkpoints=checkpoints,
     )
@@ -183,18 +185,18 @@ def _checkpoint(entry: Any) -> Checkpoint:
     return Checkpoint(fields["file"], _sha256(fields["sha256"]), _count(fields["step"]), logs)
 
 
-def _extent(found: Any) -> Extent:
-    length, digest = _is(list, found)
+def _extent(found: Any) -> LogExtent:
+    length, digest = expect_type(list, found)
     return _count(length), _sha256(digest)
 
 
 def _fingerprint(entry: Any) -> Fingerprint:
     fields = _fields(entry, "name", "bytes", "sha256")
-    return Fingerprint(_is(str, fields["name"]), _count(fields["bytes"]), _sha256(fields["sha256"]))
+    return Fingerprint(expect_type(str, fields["name"]), _count(fields["bytes"]), _sha256(fields["sha256"]))
 
 
 def _digests(found: Any) -> list[str]:
-    if len(_is(list, found)) not in (1, 2):
+    if len(expect_type(list, found)) not in (1, 2):
         raise ValueError("a file has one digest, or two while it is replaced")
     return [_sha256(digest) for digest in found]
 
@@ -205,72 +207,90 @@ def _sha256(found: Any) -> str:
 
 def _fields(found: Any, *names: str) -> JsonObject:
     """Return an object that has exactly these fields."""
-    if set(_is(dict, found)) != {*names}:
+    if set(expect_type(dict, found)) != {*names}:
         raise ValueError(f"expected the fields {', '.join(names)}")
     return found  # type: ignore[no-any-return]
 
 
 def _matching(pattern: str, found: Any) -> str:
-    if not re.fullmatch(pattern, _is(str, found)):
+    if not re.fullmatch(pattern, expect_type(str, found)):
         raise ValueError(f"{found!r} does not match {pattern}")
     return found  # type: ignore[no-any-return]
 
 
 def _count(found: Any) -> int:
-    if _is(int, found) < 0:
+    if expect_type(int, found) < 0:
         raise ValueError(f"{found} is below 0")
     return found  # type: ignore[no-any-return]
 
 
-def _is(kind: type, value: Any) -> Any:
+def expect_type(kind: type, value: Any) -> Any:
+    """Return a value of exactly this type; raise ValueError for any other."""
     if type(value) is not kind:
         raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value
 
 
-class Recorded:
-    """A folder whose manifest knows its files."""
+def expect_number(value: Any) -> float:
+    """Return a finite number; raise ValueError for anything else."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"expected a finite number, got {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def expect_one_of(values: tuple[str, ...], value: Any) -> Any:
+    """Return a value that is one of these; raise ValueError for any other."""
+    if value not in values:
+        raise ValueError(f"expected one of {', '.join(values)}, got {value!r}")
+    return value
+
+
+class VerifiedFolder:
+    """Folder whose files are checked against the SHA-256 checksums of its manifest."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.place, self.manifest = path, Place(path), manifest
+        self.path, self.dir, self.manifest = path, SafeDir(path), manifest
 
     def read(self, name: str, most: int = JSON_BYTES) -> bytes:
-        """The content of a file as it was written; another one is refused."""
+        """Return the content of a file; refuse it if its checksum is not in the manifest."""
         while True:
             try:
-                content = self.place.read(name, most)
+                content = self.dir.read(name, most)
             except FileNotFoundError:
-                raise RunError(f"{self.path / name} is missing; put it back") from None
+                raise RunError(f"{self.path / name} is missing; restore it") from None
             if sha256(content) in self.manifest.files.get(name, ()):
                 return content
-            known, self.manifest = self.manifest, read_manifest(self.place)
-            if self.manifest == known:  # else whoever trains it has replaced the file since the manifest was read
+            known, self.manifest = self.manifest, read_manifest(self.dir)
+            if self.manifest == known:  # else the training process has replaced the file since the manifest was read
                 break
         raise self._changed(name)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file anew. One that is there has both digests in the manifest until the next commit; a new one is the
-        run's with that."""
+        """Write or replace a file; the next commit makes it part of the run.
+
+        Until then the manifest has the checksums of the old and the new content, so that the folder is valid if the
+        process is killed between the two writes.
+        """
         known = self.manifest.files.get(name, [])[-1:]
         if known:
             self.manifest.files[name] = [*known, sha256(content)]
             self._write_manifest()
-        self.place.write(name, content)
+        self.dir.write(name, content)
         self.manifest.files[name] = [*known, sha256(content)]
 
     def commit(self) -> None:
-        """What was written is now what the run is."""
+        """Make the current files the content of the run."""
         self.manifest.files = {name: digests[-1:] for name, digests in self.manifest.files.items()}
         self._write_manifest()
 
     def _write_manifest(self) -> None:
-        self.place.write(NAME, self.manifest.to_json())
+        self.dir.write(NAME, self.manifest.to_json())
 
     def check_files(self) -> None:
-        """Before a run is trained on: the best weights too, for they stay if nothing better comes."""
-        self.place.sweep("resume")
+        """Check every file before a run is resumed; the best weights too, which stay if no better ones follow."""
+        self.dir.sweep("resume")
         for name in list(self.manifest.files):
-            # Of a file that was being replaced, the digest that it has: the next commit keeps one.
+            # A file that was being replaced has two checksums: keep the one that matches.
             digest = self._digest(name)
             if digest not in self.manifest.files[name]:
                 raise self._changed(name)
@@ -278,17 +298,17 @@ class Recorded:
 
     def _digest(self, name: str) -> str:
         try:
-            return self.place.digest(name)
+            return self.dir.digest(name)
         except FileNotFoundError:
-            raise RunError(f"{self.path / name} is missing; put it back") from None
+            raise RunError(f"{self.path / name} is missing; restore it") from None
 
     def _changed(self, name: str) -> RunError:
-        return RunError(f"{self.path / name} is not what this run wrote: it was changed or damaged since; put it back")
+        return RunError(f"{self.path / name} does not match its checksum: it was changed or damaged; restore it")
 
 
-def read_manifest(place: Place) -> Manifest:
-    name = str(place.path / NAME)
+def read_manifest(folder: SafeDir) -> Manifest:
+    name = str(folder.path / NAME)
     try:
-        return Manifest.from_json(place.read(NAME, JSON_BYTES), name)
+        return Manifest.from_json(folder.read(NAME, JSON_BYTES), name)
     except FileNotFoundError:
         raise RunError(f"{name} is missing") from None

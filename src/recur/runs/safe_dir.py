@@ -1,12 +1,12 @@
-"""The files inside one folder, by name, and nothing outside of it.
+"""Safe access to the files inside one folder, which may come from a stranger.
 
-A run may come from anybody, with anything in it. Every file of a run, a sweep or the studio is opened by `Place.open`:
-relative to its folder, without following symbolic links, and only if it is a regular file with exactly one hard link. A
-pipe is never waited for, and no file outside of the folder is read or changed.
+`SafeDir.open` opens every file of a run, a sweep or the studio: relative to its folder, without following symbolic
+links, and only if it is a regular file with exactly one hard link. It never waits for a pipe, and no file outside of
+the folder is read or changed.
 
-What is written is written beside its place, flushed to disk and renamed, so that a process killed at any moment, or a
-machine that loses its power, leaves the old file or the new one, never half of one. What is appended can be torn; who
-reads it knows from elsewhere how much of it is whole.
+A file is written under a temporary name, flushed to disk and renamed. So a process that is killed, or a power failure,
+leaves the old file or the new one, never a part of one. An append can be torn; the reader knows from the manifest how
+many bytes are complete.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from recur.utils.files import BINARY, NO_WAIT, sync_folder
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = getattr(os, "O_DIRECTORY", 0)
 RELATIVE = os.open in os.supports_dir_fd
-"""Whether the system opens files relative to a folder; where it does not, links are looked for before."""
+"""Whether the system opens files relative to a folder; elsewhere, links are checked before opening."""
 
 PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
-"""A file that was being written when its writer ended."""
+"""Name of a temporary file; one that remains was being written when its writer was killed."""
 
 
-class Place:
-    """A folder; names are relative to it, with at most one folder in them: `resume/a.safetensors`."""
+class SafeDir:
+    """Folder whose files are opened safely; names are relative to it, such as `resume/a.safetensors`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self, name: str, most: int | None = None) -> bytes:
-        """The content of a file; one of more bytes than `most` is refused."""
+        """Return the content of a file; refuse one of more than `most` bytes."""
         with self.opened(name, os.O_RDONLY) as handle:
             size = os.fstat(handle).st_size
             if most is not None and size > most:
@@ -51,15 +51,15 @@ class Place:
             return b"".join(parts)
 
     def read_from(self, name: str, start: int, most: int) -> tuple[bytes, int, int]:
-        """So many bytes of a file that grows, from a place in it; a negative one is counted from its end. And how long
-        it is, and its number on disk, which is another one when it was written anew."""
+        """Return up to `most` bytes from the offset `start` (negative: from the end), the size of the file, and its
+        inode number, which changes when the file is replaced."""
         with self.opened(name, os.O_RDONLY) as handle:
             about = os.fstat(handle)
             os.lseek(handle, max(0, about.st_size + start) if start < 0 else start, os.SEEK_SET)
             return os.read(handle, most), about.st_size, about.st_ino
 
     def digest(self, name: str) -> str:
-        """The SHA-256 of a file, however large."""
+        """Return the SHA-256 of a file of any size."""
         with self.opened(name, os.O_RDONLY) as handle:
             sha = hashlib.sha256()
             while part := os.read(handle, 1 << 22):
@@ -67,7 +67,7 @@ class Place:
             return sha.hexdigest()
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a file, or a link in its place, by this content."""
+        """Replace a file, or a link of that name, by a file with this content."""
         with self._folder_of(name) as (folder, last):
             part = f".{last}.{secrets.token_hex(4)}.part"
             try:
@@ -85,7 +85,7 @@ class Place:
             folder.sync()
 
     def append(self, name: str, content: bytes, flushed: bool = True) -> None:
-        """Add to the end of a file that is there; brought to disk at once, unless it is no loss."""
+        """Append to an existing file; with `flushed`, wait until the disk has it."""
         with self.opened(name, os.O_WRONLY | os.O_APPEND) as handle:
             write_all(handle, content)
             if flushed:
@@ -97,10 +97,10 @@ class Place:
             path.mkdir()
             sync_folder(self.path)
         if path.is_symlink() or not path.is_dir():
-            raise RunError(f"{path} is in the way: a run has a folder there")
+            raise RunError(f"{path} is not a folder, and a run needs one of that name; move it away")
 
     def sweep(self, *folders: str) -> None:
-        """Remove what writers that were killed left half-written."""
+        """Remove the temporary files that killed writers left."""
         for inner in ("", *folders):
             with suppress(OSError, RunError), self._folder_of(os.path.join(inner, "any")) as (folder, _):
                 for name in folder.names():
@@ -109,7 +109,7 @@ class Place:
 
     @contextmanager
     def _folder_of(self, name: str) -> Iterator[tuple[_Folder, str]]:
-        """The folder that a file lies in, and the file's name in it."""
+        """Yield the folder that contains a file, open, and the file's name in it."""
         *inner, last = Path(name).parts
         with self._naming(name):
             folder = _Folder(self.path, inner)
@@ -120,7 +120,7 @@ class Place:
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """Have errors name the file, not a part of its path."""
+        """Make errors name the file, not a part of its path."""
         try:
             yield
         except OSError as error:
@@ -131,8 +131,10 @@ class Place:
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
 
     def open(self, name: str, flags: int) -> int:
-        """Return a handle of a regular file with exactly one hard link, which the caller closes. Refuse a symbolic
-        link, a pipe, a socket, a device and a folder."""
+        """Return a descriptor of a regular file with exactly one hard link; the caller closes it.
+
+        Refuse a symbolic link, a pipe, a socket, a device and a folder.
+        """
         with self._folder_of(name) as (folder, last):
             handle = folder.open(last, flags)
             try:
@@ -154,12 +156,12 @@ class Place:
 
 
 class _Folder:
-    """A folder that is open, and stays the same one whatever is moved or linked in its place meanwhile."""
+    """Open folder, which stays the same one even if its path is moved or replaced by a link."""
 
     def __init__(self, path: Path, inner: Sequence[str]) -> None:
         self._base = path.joinpath(*inner)
         self._at: dict[str, int] = {}
-        if not RELATIVE:  # Windows: names are whole paths there, and links are looked for before
+        if not RELATIVE:  # Windows: names are full paths, and links are checked before opening
             for k in range(len(inner)):
                 self._refuse_link(path.joinpath(*inner[: k + 1]))
             return
@@ -188,7 +190,7 @@ class _Folder:
         return os.listdir(self._at.get("dir_fd", self._base))
 
     def sync(self) -> None:
-        """Bring names to disk, renames among them, where the system has a way to."""
+        """Flush the folder's entries to disk, renames among them, if the system can."""
         if self._at:
             with suppress(OSError):  # some file systems sync no folder
                 os.fsync(self._at["dir_fd"])
@@ -206,7 +208,7 @@ class _Folder:
 
 
 def _is_link(path: Path) -> RunError:
-    return RunError(f"{path} is a link, or behind one; a run holds its files itself")
+    return RunError(f"{path} is a link, or behind one; a run must contain its files")
 
 
 def _not_regular(path: Path) -> RunError:
@@ -214,7 +216,7 @@ def _not_regular(path: Path) -> RunError:
 
 
 def _check_regular(handle: int, path: Path) -> None:
-    """Refuse an open file that is not regular, or that has another name outside of the run (a hard link)."""
+    """Refuse an open file that is not regular, or that has another name (a hard link), maybe outside of the run."""
     about = os.fstat(handle)
     if not stat.S_ISREG(about.st_mode):
         raise _not_regular(path)

@@ -1,4 +1,4 @@
-"""Tensors on disk: safetensors, which can hold nothing but numbers, and what is checked before they are used."""
+"""Weights of a run: safetensors files and their checks; and the precision and device that models compute with."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from recur.compat import float32_precision, has_bfloat16_instructions, set_float32_precision
 from recur.errors import OptionError, RunError, TextError
 from recur.options import check_device
 from recur.runs.manifest import parse_json
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.utils.limits import TENSOR_HEADER, check_count
 from recur.utils.types import JsonObject
 
 
 def to_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> bytes:
-    """In an order of its own, so that the same content is the same bytes."""
+    """Return a safetensors file of tensors, with `about` as JSON metadata; equal contents give equal bytes."""
     packed = {name: tensors[name].contiguous() for name in sorted(tensors)}
     return save(packed, {"about": json.dumps(about)})  # one entry: several would be written in any order
 
 
 def from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], JsonObject]:
+    """Return the tensors and the metadata of a safetensors file that `to_bytes` wrote."""
     try:
         about = _about(content, str(path))
         tensors = load(content)
@@ -38,10 +40,10 @@ def from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], JsonObjec
     return tensors, about
 
 
-def read_about(place: Place, name: str) -> JsonObject:
-    """Return what a file of tensors says of itself, from its header alone; nothing where it cannot be read."""
+def read_about(folder: SafeDir, name: str) -> JsonObject:
+    """Return the metadata of a safetensors file, from its header alone; empty if it cannot be read."""
     try:
-        return _about(place.read_from(name, 0, 8 + TENSOR_HEADER)[0], name)
+        return _about(folder.read_from(name, 0, 8 + TENSOR_HEADER)[0], name)
     except (OSError, RunError, TextError, ValueError, KeyError, TypeError, RecursionError):
         return {}
 
@@ -51,23 +53,23 @@ def _about(content: bytes, name: str) -> JsonObject:
     check_count(name, "bytes of a header", length, TENSOR_HEADER, "check that it is the file that recur wrote")
     about = parse_json(parse_json(content[8 : 8 + length], name)["__metadata__"]["about"])
     if not isinstance(about, dict):
-        raise ValueError("it does not say what it is")
+        raise ValueError("its metadata is not an object")
     return about
 
 
 def check_weights(expected: Mapping[str, Tensor], got: Mapping[str, Tensor], complaint: str) -> None:
-    """Refuse tensors of other names, shapes or dtypes, and numbers that are not finite."""
+    """Refuse tensors whose names, shapes or dtypes are not the expected ones, and values that are not finite."""
     wanted = {name: (tuple(value.shape), value.dtype) for name, value in expected.items()}
     found = {name: (tuple(value.shape), value.dtype) for name, value in got.items()}
     if wanted != found:
         first = next(name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name))
-        raise RunError(f"{complaint}: {first} is {_form(found, first)} where {_form(wanted, first)} is expected")
+        raise RunError(f"{complaint}: {first}: expected {_describe(wanted, first)}, got {_describe(found, first)}")
     for name, value in got.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise RunError(f"{complaint}: {name} holds numbers that are not finite")
 
 
-def _form(forms: Mapping[str, tuple[tuple[int, ...], torch.dtype]], name: str) -> str:
+def _describe(forms: Mapping[str, tuple[tuple[int, ...], torch.dtype]], name: str) -> str:
     if name not in forms:
         return "nothing"
     shape, dtype = forms[name]
@@ -77,14 +79,14 @@ def _form(forms: Mapping[str, tuple[tuple[int, ...], torch.dtype]], name: str) -
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 
 SWITCHES = ("matmul", "rnn")
-"""torch's switches for what products of float32 read on a GPU."""
+"""PyTorch's switches for the format of float32 products on a GPU."""
 
 AMPERE = (8, 0)
-"""The compute capability from which on GPUs multiply tf32 and bfloat16."""
+"""Lowest compute capability of GPUs that multiply tf32 and bfloat16."""
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:
-    """Refuse what a device has not."""
+    """Raise OptionError if a device does not support a precision."""
     if device.type == "cpu" and precision == "tf32":
         raise OptionError("precision tf32 is a format of NVIDIA GPUs; on the CPU take float32 or bfloat16")
     if device.type == "cuda" and precision in ("tf32", "bfloat16") and not _has_wide_units(device):
@@ -93,42 +95,38 @@ def check_precision(precision: Precision, device: torch.device) -> None:
 
 
 def pick_precision(device: torch.device, in_16_bits: bool) -> Precision:
-    """The fastest of a device; of 16 bits only where a task says that its figures hold there."""
+    """Return the fastest precision of a device; a 16-bit one only if the task keeps its quality with it."""
     if device.type == "cuda":
         wide = _has_wide_units(device)
         return ("bfloat16" if in_16_bits else "tf32") if wide else "float32"
-    return "bfloat16" if in_16_bits and device.type == "cpu" and _multiplies_bfloat16() else "float32"
+    return "bfloat16" if in_16_bits and device.type == "cpu" and has_bfloat16_instructions() else "float32"
 
 
 def _has_wide_units(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= AMPERE
 
 
-def _multiplies_bfloat16() -> bool:
-    """Whether this processor has an instruction for it; without one the same numbers take longer."""
-    asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return bool(asked is not None and asked())
-
-
 @contextmanager
-def products_of(precision: Precision, device: torch.device) -> Iterator[None]:
-    """While this lasts, a GPU's products of float32 read what this says; torch's switches are put back after it."""
+def matmul_precision(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Set the format of float32 products on a GPU, and restore PyTorch's switches when the block ends."""
     number = "ieee" if precision == "float32" else "tf32"
-    before = {op: torch._C._get_fp32_precision_getter("cuda", op) for op in SWITCHES if device.type == "cuda"}
+    before = {op: float32_precision(op) for op in SWITCHES if device.type == "cuda"}
     try:
         for op in before:
-            torch._C._set_fp32_precision_setter("cuda", op, number)
+            set_float32_precision(op, number)
         yield
     finally:
         for op, value in before.items():
-            torch._C._set_fp32_precision_setter("cuda", op, value)
+            set_float32_precision(op, value)
 
 
 @contextmanager
-def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """… and what is computed is of 16 bits, where it says so. A way back belongs into `products_of` alone: its numbers
-    are those of the way there."""
-    with products_of(precision, device):
+def autocast_in(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Compute with a precision: `matmul_precision`, and autocast for 16-bit formats.
+
+    The backward pass needs `matmul_precision` alone: autograd uses the dtypes of the forward pass.
+    """
+    with matmul_precision(precision, device):
         if precision in ("bfloat16", "float16"):
             with torch.autocast(device.type, getattr(torch, precision)):
                 yield
@@ -137,13 +135,13 @@ def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` takes a GPU where there is one."""
+    """Return the device of a name; `auto` is the GPU if there is one."""
     check_device(name)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"device {name!r} was asked for, and torch sees no GPU; recur doctor says more")
+        raise OptionError(f"device {name!r} was requested, but torch sees no GPU; run recur doctor for details")
     if device.index is not None and device.index >= torch.cuda.device_count():
-        raise OptionError(f"device {name!r} was asked for, and torch sees {torch.cuda.device_count()} GPU(s)")
+        raise OptionError(f"device {name!r} was requested, but torch sees {torch.cuda.device_count()} GPU(s)")
     return device

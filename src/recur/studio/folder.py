@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
 from recur.runs import Run, holder_of, is_run
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.serve.http.answers import UnknownError, error_text, without_folders
 from recur.studio.loaded import LoadedModel
 from recur.studio.points import Tail, seconds_left
@@ -134,7 +134,7 @@ class Folder:
         """What its user has to say of a run, which is no part of what was trained."""
         if len(text) > NOTES:
             raise OptionError(f"the notes are too long: {len(text):,} characters, at most {NOTES:,}")
-        Place(self.path_of(name)).write("notes.txt", text.encode())
+        SafeDir(self.path_of(name)).write("notes.txt", text.encode())
 
     # Models -----------------------------------------------------------------------------------------------
 

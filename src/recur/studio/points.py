@@ -12,7 +12,7 @@ import numpy as np
 from recur.errors import RecurError
 from recur.runs.logs import NAME
 from recur.runs.manifest import parse_jsonl
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.utils.limits import LOG_RECORDS
 from recur.utils.types import JsonObject
 
@@ -30,7 +30,7 @@ class Tail:
     """The points of one run; what was read is not read again."""
 
     def __init__(self, path: Path) -> None:
-        self.place = Place(path)
+        self.place = SafeDir(path)
         self.points: list[JsonObject] = []
         self.begun = 0
         """Counts how often the file was written anew, as it is when a run goes on from a checkpoint."""
@@ -62,7 +62,7 @@ class Tail:
 def last_point(path: Path) -> JsonObject:
     """The newest point of a run, without the others; nothing where there is none."""
     try:
-        content, _, _ = Place(path).read_from(NAME, -LINE, LINE)
+        content, _, _ = SafeDir(path).read_from(NAME, -LINE, LINE)
     except (OSError, RecurError):
         return {}
     found = parse_jsonl(content[: content.rfind(b"\n") + 1])

@@ -24,7 +24,7 @@ from recur.errors import OptionError, RecurError, RunError
 from recur.i18n import Language, in_language
 from recur.runs import holder_of, is_run
 from recur.runs.manifest import parse_object
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.serve.http.answers import BusyError, UnknownError, without_folders
 from recur.studio.job import AT_WORK, Job
 from recur.studio.points import last_point
@@ -77,7 +77,7 @@ class Queue:
 
     def _said(self, job: Job, without: re.Pattern[str] = NOTHING) -> str:
         """The last line that a process printed, without some of them."""
-        return without_folders(last_line(Place(self.folder), self._log(job.name), without), self.folder.resolve())
+        return without_folders(last_line(SafeDir(self.folder), self._log(job.name), without), self.folder.resolve())
 
     def _log(self, name: str) -> str:
         return f"{OWN}/{name}.log"
@@ -168,9 +168,9 @@ class Queue:
         ended = [name for name, job in self._jobs.items() if job.state in ("done", "failed", "stopped")]
         for name in ended[:-ENDED]:
             del self._jobs[name]
-        Place(self.folder).make_folder(OWN)
+        SafeDir(self.folder).make_folder(OWN)
         content = [asdict(job) for job in self._jobs.values()]
-        Place(self.folder).write(JOBS, json.dumps({"jobs": content}, indent=1).encode())
+        SafeDir(self.folder).write(JOBS, json.dumps({"jobs": content}, indent=1).encode())
 
     # The process --------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Queue:
 
     def _start(self, job: Job) -> None:
         try:
-            place = Place(self.folder)
+            place = SafeDir(self.folder)
             place.make_folder(OWN)
             command = [*COMMAND, *job.arguments(self.texts)]
             place.write(self._log(job.name), b"")  # replaces whatever is there, a pipe or a link too
@@ -277,7 +277,7 @@ class Queue:
     def _read(self) -> list[Job]:
         """The jobs of an earlier studio: what still trains, what had not begun, and what had failed."""
         try:
-            kept = (parse_object(Place(self.folder).read(JOBS, 1 << 22)) or {}).get("jobs")
+            kept = (parse_object(SafeDir(self.folder).read(JOBS, 1 << 22)) or {}).get("jobs")
         except (OSError, RecurError):  # there is none, or a link in its place
             return []
         found = []

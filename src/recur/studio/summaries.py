@@ -8,7 +8,7 @@ from pathlib import Path
 from recur.errors import RecurError
 from recur.options import parse_toml
 from recur.runs import Run, read_json, read_jsonl, read_tail
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 from recur.runs.weights import read_about
 from recur.serve.http.answers import error_text, without_folders
 from recur.serve.http.fields import number
@@ -59,7 +59,7 @@ def measurements(path: Path, metric: str) -> JsonObject:
     weights, which has their metrics, so that the length of the log does not matter.
     """
     entries = read_tail(path / "metrics.jsonl")
-    measured = (*entries, read_about(Place(path), "model.safetensors"))
+    measured = (*entries, read_about(SafeDir(path), "model.safetensors"))
     values = [value for entry in measured if (value := number(entry.get(metric))) is not None]
     last = max((entries[-1] if entries else {}, last_point(path)), key=lambda entry: number(entry.get("step")) or 0)
     return {
@@ -115,7 +115,7 @@ def _config(path: Path) -> JsonObject:
 
 def notes_of(path: Path) -> str:
     try:
-        return Place(path).read("notes.txt", 4 * NOTES).decode(errors="replace")[:NOTES]
+        return SafeDir(path).read("notes.txt", 4 * NOTES).decode(errors="replace")[:NOTES]
     except (OSError, RecurError):
         return ""
 

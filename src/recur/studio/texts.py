@@ -19,7 +19,7 @@ from pathlib import Path
 from recur.data.text.recognition import recognise
 from recur.data.text.tokenizers import composed
 from recur.errors import OptionError, RecurError, TextError
-from recur.runs.safe_dir import PART, Place, write_all
+from recur.runs.safe_dir import PART, SafeDir, write_all
 from recur.serve.http.answers import TooLargeError, UnknownError
 from recur.tasks.common.recognition import CHOICES, TASKS
 from recur.utils.files import sync_folder
@@ -70,7 +70,7 @@ class Texts:
 
         declared: bytes that the client announced, which are reserved before any are read.
         """
-        Place(self.runs).make_folder(FOLDER)
+        SafeDir(self.runs).make_folder(FOLDER)
         made = Receiving(self, clean_name(name, "text.txt"), declared)
         try:
             yield made
@@ -94,7 +94,7 @@ class Texts:
     def sweep(self) -> None:
         """Remove what a server that was killed left half-written."""
         with suppress(RecurError):
-            Place(self.runs).sweep(FOLDER)
+            SafeDir(self.runs).sweep(FOLDER)
 
     def look(self, name: str) -> JsonObject:
         """Which task a text is for, why, and what else it could be meant for."""
@@ -148,7 +148,7 @@ class Receiving:
         self._reserve(declared)
         part = f"{FOLDER}/.{name[:40]}.{secrets.token_hex(4)}.part"
         self._part = texts.runs / part
-        self._handle = Place(texts.runs).open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        self._handle = SafeDir(texts.runs).open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def write(self, piece: bytes) -> None:
         self.bytes += len(piece)
@@ -178,7 +178,7 @@ class Receiving:
 
 def _digest(path: Path) -> str:
     try:
-        return Place(path.parent).digest(path.name)
+        return SafeDir(path.parent).digest(path.name)
     except (OSError, RecurError):
         return ""
 

@@ -1,4 +1,4 @@
-"""What a training run tells its callback."""
+"""Events of a training, which its callback receives."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from recur.utils.types import JsonObject
 
 
 class Event(NamedTuple):
-    """One thing that happened.
+    """One event of a training.
 
-    data        what is learned from, in words: `text`
-    note        something worth knowing: `text`
-    baseline    the plain thing to beat: `name`, `metric`, `value`
+    data        description of the data: `text`
+    note        note for the user: `text`
+    baseline    a baseline: `name`, `metric`, `value`
     started     `run`, and the names of the metric and unit of this task: `curve`, `unit`
     progress    twice a second: step, epoch, seconds, progress (0 … 1), train_loss, grad_norm, clipped, rate …
-    measured    the same and the metrics of the validation part, with a `summary` and a `sample` in words
+    measured    the same with the metrics of the validation set, a `summary` and a `sample` as text
     diverged    `step`: an error follows
     finished    what `recur train --json` prints
     """

@@ -1,156 +1,152 @@
-"""Training steps as CUDA graphs: recorded once for each form of a batch, and replayed by one launch.
+"""CUDA graphs of training steps: captured once per batch signature, and replayed by one launch.
 
-A step of a recurrent network is some hundred kernels of a few microseconds, and Python launches one in about ten. What
-a batch differs in lies in buffers that stay where they are: its tensors, the state that is carried on, and the rate,
-which is a tensor on the device. The first two batches of a form are trained on as without graphs, which compiles and
-allocates (two directions are one kernel from the second time on); the third is recorded. Random numbers go on where
-they were: a recorded kernel reads its place in the generator's sequence at every replay, so that a replayed step draws
-what the same step would have drawn.
+A step of a recurrent network is some hundred kernels of a few microseconds, and Python takes about ten microseconds to
+launch one. The inputs of a graph are buffers at fixed addresses: the tensors of a batch, the hidden state, and the
+learning rate, which is a tensor on the device. The first two batches of a signature run without a graph, which compiles
+kernels and allocates memory (a bidirectional layer is one kernel from its second call on); the third is captured. A
+captured kernel reads its offset in the generator's sequence at every replay, so that a replayed step draws the same
+random numbers as the step without a graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from recur.compat import tree_leaves, tree_map_only
 from recur.tasks.common.contract import TrainingProgress, TrainingStep
 from recur.tasks.common.options import TaskOptions
-from recur.training.step import Done, Stepper
-from recur.utils.cuda_graphs import GraphCapture
 
-WARM = 2
-"""Batches of a form before one is recorded."""
+if TYPE_CHECKING:
+    from recur.training.trainer import StepResult, TrainStep
 
-FORMS = 128
-"""Forms that are recorded at most; a batch of another one is trained on without a graph."""
+WARMUP_STEPS = 2
+"""Batches of a signature that run without a graph before one is captured."""
+
+MAX_GRAPHS = 128
+"""Graphs at most; batches of further signatures run without one."""
 
 
-def refusal(stepper: Stepper, options: TaskOptions, data: Any) -> str:
-    """Why steps of these options on this data cannot be recorded; nothing where they can."""
+def cuda_graph_blocker(stepper: TrainStep, options: TaskOptions, data: Any) -> str:
+    """Return why training steps cannot be captured as CUDA graphs; empty if they can."""
     if stepper.device.type != "cuda":
-        return f"graphs are for GPUs, and this is {stepper.device}"
+        return f"CUDA graphs need a GPU, and the device is {stepper.device}"
     if options.accumulate > 1:
-        return "gradients of several batches are added up (--accumulate)"
+        return "gradients of several batches are accumulated (--accumulate)"
     if options.on_nan == "skip":
-        return "each batch is looked at before its step is taken (--on-nan skip)"
+        return "each batch is checked before its update (--on-nan skip)"
     if options.optimizer == "asgd":
-        return "where ASGD begins to average is decided outside of a step"
-    if stepper.ranks.size > 1:
-        return "several processes average their gradients on the way back"
+        return "ASGD decides outside of a step when to start averaging"
+    if stepper.group.size > 1:
+        return "several processes average their gradients during the backward pass"
     if len(stepper.optimizer.param_groups) > 1:
-        return "layers begin to learn one after the other"
+        return "layers are unfrozen one after the other"
     return stepper.task.unrecordable(data)
 
 
-def form_of(batch: Any) -> tuple[Hashable, list[Tensor]] | None:
-    """All that a step's kernels depend on, and the tensors that they read; None for what is no named tuple of such."""
+def batch_signature(batch: Any) -> tuple[Hashable, list[Tensor]] | None:
+    """Return the shapes, dtypes and constants of a batch, and its tensors; None if it is not a hashable named tuple."""
     if not isinstance(batch, tuple) or not hasattr(batch, "_fields"):
         return None
-    form = tuple((part.shape, part.dtype) if isinstance(part, Tensor) else part for part in batch)
+    signature = tuple((part.shape, part.dtype) if isinstance(part, Tensor) else part for part in batch)
     try:
-        hash(form)
+        hash(signature)
     except TypeError:
         return None
-    return form, [part for part in batch if isinstance(part, Tensor)]
+    return signature, [part for part in batch if isinstance(part, Tensor)]
 
 
-class Recorded(NamedTuple):
+class CapturedStep(NamedTuple):
+    """CUDA graph of a step, with the buffers that it reads and writes."""
+
     graph: torch.cuda.CUDAGraph
     inputs: list[Tensor]
-    """Where it reads a batch."""
-    done: Done
-    """Where it writes what the step gave."""
+    result: StepResult
     step: TrainingStep
 
 
-class Graphs:
-    """Steps by form; `take` trains on a batch as `whole` would, with fewer launches."""
+class CudaGraphs:
+    """Cache of captured training steps, keyed by the batch signature."""
 
-    def __init__(self, stepper: Stepper, set_rate: Callable[[float], None]) -> None:
+    def __init__(self, stepper: TrainStep, set_rate: Callable[[float], None]) -> None:
         self.stepper, self._set_rate = stepper, set_rate
         self._seen: dict[Hashable, list[TrainingStep]] = {}
-        """The first steps of each form, until it is recorded."""
-        self._recorded: dict[Hashable, Recorded] = {}
+        """First steps of each signature, until it is captured."""
+        self._captured: dict[Hashable, CapturedStep] = {}
         self._state: tuple[Any, ...] | None = None
-        """The buffers that a state is carried on in."""
-        self._capture = GraphCapture(stepper.device)
+        """Buffers of the hidden state."""
+        self._stream = torch.cuda.Stream(stepper.device)
+        self._pool = torch.cuda.graph_pool_handle()
 
     def take(
         self, batch: Any, state: tuple[Any, ...] | None, moment: TrainingProgress, rate: float
-    ) -> tuple[TrainingStep, Done] | None:
-        """One step, with the rate times the batch's own factor; None where it has no form."""
-        found = form_of(batch)
+    ) -> tuple[TrainingStep, StepResult] | None:
+        """Train on one batch, with the learning rate times the batch's factor; return None if it has no signature."""
+        found = batch_signature(batch)
         if found is None:
             return None
-        form, tensors = (found[0], state is None), found[1]
-        known = self._recorded.get(form)
-        seen = self._seen.setdefault(form, []) if known is None else []
-        if len(seen) == WARM and len(self._recorded) < FORMS:
-            known = self._recorded[form] = self._record(batch, tensors, state, moment, self._seen.pop(form)[0])
+        signature, tensors = (found[0], state is None), found[1]
+        known = self._captured.get(signature)
+        seen = self._seen.setdefault(signature, []) if known is None else []
+        if len(seen) == WARMUP_STEPS and len(self._captured) < MAX_GRAPHS:
+            known = self._captured[signature] = self._capture(
+                batch, tensors, state, moment, self._seen.pop(signature)[0]
+            )
         if known is None:
-            step, done = self._plain(batch, state, moment, rate)
-            if len(seen) < WARM:
+            step, done = self._run(batch, state, moment, rate)
+            if len(seen) < WARMUP_STEPS:
                 seen.append(step)
             return step, done
-        for place, value in zip(known.inputs, tensors, strict=True):
-            place.copy_(value, non_blocking=True)
+        for buffer, value in zip(known.inputs, tensors, strict=True):
+            buffer.copy_(value, non_blocking=True)
         if state is not None and state is not self._state:
-            _copy(self._state, state)
+            _copy_state(self._state, state)
         self._set_rate(rate * known.step.rate)
         known.graph.replay()
-        torch.autograd.graph.increment_version(self.stepper.parameters)  # nothing else tells that weights have changed
-        return known.step, Done(*torch.stack(known.done).unbind())
+        torch.autograd.graph.increment_version(self.stepper.parameters)  # a replay does not
+        return known.step, type(known.result)(*torch.stack(known.result).unbind())
 
-    def _plain(
+    def _run(
         self, batch: Any, state: tuple[Any, ...] | None, moment: TrainingProgress, rate: float
-    ) -> tuple[TrainingStep, Done]:
-        """As without graphs, on the stream that is recorded on later."""
-        with self._capture.warm_up():
+    ) -> tuple[TrainingStep, StepResult]:
+        """Train without a graph, on the stream that is captured later."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             step = self.stepper.gradients(batch, state, moment)
-            done = self.stepper.clipped(step.loss)
+            done = self.stepper.clip(step.loss)
             self._set_rate(rate * step.rate)
             self.stepper.update()
+        torch.cuda.current_stream().wait_stream(self._stream)
         return step._replace(loss=done.loss, penalty=0.0), done
 
-    def _record(
+    def _capture(
         self,
         batch: Any,
         tensors: list[Tensor],
         state: tuple[Any, ...] | None,
         moment: TrainingProgress,
         first: TrainingStep,
-    ) -> Recorded:
-        """A step as a graph; nothing of it is run."""
+    ) -> CapturedStep:
+        """Capture a step as a graph, without running it."""
         device = self.stepper.device
         inputs = [value.to(device, copy=True) for value in tensors]
-        places = iter(inputs)
-        batch = type(batch)._make(next(places) if isinstance(part, Tensor) else part for part in batch)
+        buffers = iter(inputs)
+        batch = type(batch)._make(next(buffers) if isinstance(part, Tensor) else part for part in batch)
         if first.state is not None and self._state is None:
-            self._state = _cloned(first.state)
-
-        def train() -> tuple[TrainingStep, Done]:
+            self._state = tree_map_only(Tensor, Tensor.clone, first.state)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             step = self.stepper.gradients(batch, None if state is None else self._state, moment)
-            done = self.stepper.clipped(step.loss)
+            done = self.stepper.clip(step.loss)
             self.stepper.update()
             if step.state is not None:
-                _copy(self._state, step.state)
-            return step, done
-
-        graph, (step, done) = self._capture.capture(train)
-        return Recorded(graph, inputs, done, first._replace(state=self._state if step.state is not None else None))
+                _copy_state(self._state, step.state)
+        return CapturedStep(graph, inputs, done, first._replace(state=self._state if step.state is not None else None))
 
 
-def _copy(to: Any, value: Any) -> None:
-    """A nest of tensors into another."""
-    if isinstance(to, Tensor):
-        to.copy_(value)
-        return
-    for place, part in zip(to, value, strict=True):
-        _copy(place, part)
-
-
-def _cloned(state: Any) -> Any:
-    return state.clone() if isinstance(state, Tensor) else tuple(_cloned(part) for part in state)
+def _copy_state(buffers: Any, state: Any) -> None:
+    for buffer, value in zip(tree_leaves(buffers), tree_leaves(state), strict=True):
+        buffer.copy_(value)

@@ -1,10 +1,10 @@
-"""Files written whole or not at all, and read in bounded time and memory.
+"""Atomic writes, and reads in bounded time and memory.
 
-A file is written beside its place, flushed to disk and renamed. A process that is killed at any moment, or a machine
-that loses its power, leaves the old file or the new one, never half of one.
+A file is written under a temporary name, flushed to disk and renamed. So a process that is killed, or a power failure,
+leaves the old file or the new one, never a part of one.
 
-What is read may be anything that has a name: a device without an end, a pipe that nobody writes to, a folder. All that
-is wrong with it is an OSError.
+A name that is read may be anything: a device without an end, a pipe that nobody writes to, a folder. All of these raise
+OSError.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-"""A pipe without a writer is not waited for."""
+"""Flag that makes opening a pipe without a writer return at once."""
 BINARY = getattr(os, "O_BINARY", 0)
 
 PATIENCE = 5.0
-"""Seconds to wait for somebody to write to a pipe."""
+"""Seconds to wait for a writer of a pipe."""
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
@@ -36,20 +36,20 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A stream for what shall stand at `path`; it stands there once the block has ended without an error.
+    """Yield a stream whose content replaces the file at `path` when the block ends without an error.
 
-    A link is followed: the file it points to is replaced. A device or a pipe cannot be, and is written to.
+    A link is followed: its target is replaced. A device or a pipe is written to directly.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("wb") as out:
             yield out
         return
-    # Not from tempfile: its files are for their owner's eyes only, and these are as readable as any other.
+    # tempfile would create a file that only its owner can read.
     part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.part")
     try:
         with _naming(path):
-            # The permissions are set when the file is made: later, somebody may have opened it already.
+            # Set the permissions on creation: later, another user may have opened the file already.
             out = open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
         with out:
             yield out
@@ -64,7 +64,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Errors name the file that was asked for: nobody knows the part."""
+    """Make errors name the file, not its temporary one."""
     try:
         yield
     except OSError as error:
@@ -72,7 +72,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names of a folder to disk, renames among them, where the system has a way to."""
+    """Flush the entries of a folder to disk, renames among them, if the system can."""
     with suppress(OSError):  # Windows opens no folder, and some file systems sync none
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -82,7 +82,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """For what can be made again: $RECUR_CACHE, or recur in the user's cache."""
+    """Return $RECUR_CACHE, or recur in the user's cache folder; its files can be created again."""
     if chosen := os.environ.get("RECUR_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur"
@@ -134,12 +134,12 @@ class _File(io.FileIO):
 
 
 def too_long(name: str) -> bool:
-    """Whether no file has such a name: a text that was taken for one, most likely."""
+    """Return True if a name is too long for a file; it is probably a text."""
     return len(name) > 4096 or any(len(part.encode(errors="replace")) > 255 for part in name.split("/"))
 
 
 def ends(stream: BinaryIO) -> bool:
-    """Whether a stream can be read to its end, or is somebody at a terminal: a device such as /dev/zero has none."""
+    """Return True if a stream has an end, or is a terminal; a device such as /dev/zero has no end."""
     try:
         found = os.fstat(stream.fileno())
     except io.UnsupportedOperation:  # in memory
@@ -150,7 +150,7 @@ def ends(stream: BinaryIO) -> bool:
 
 
 def read_bounded(path: Path | str, most: int) -> bytes:
-    """All of a file that has so many bytes at most."""
+    """Return the content of a file of at most `most` bytes."""
     with open_stream(path) as stream:
         found = stream.read(most + 1)
     if len(found) > most:
@@ -159,7 +159,7 @@ def read_bounded(path: Path | str, most: int) -> bytes:
 
 
 def _open_pipe(name: str, handle: int) -> BinaryIO:
-    """A pipe whose writer may take any time; that there is one is waited for."""
+    """Open a pipe once it has a writer, who may then take any time."""
     until, first = time.monotonic() + PATIENCE, b""
     with suppress(BlockingIOError):  # it has a writer, who has written nothing yet
         while not (first := os.read(handle, 1 << 16)):  # it has none
@@ -172,7 +172,7 @@ def _open_pipe(name: str, handle: int) -> BinaryIO:
 
 
 class _Pipe(io.RawIOBase):
-    """What was read of a pipe, and the rest."""
+    """Pipe whose first bytes are read already."""
 
     def __init__(self, first: bytes, handle: int) -> None:
         self.first, self.handle = first, handle
@@ -196,7 +196,7 @@ class _Pipe(io.RawIOBase):
 
 
 def memory() -> float:
-    """Bytes of this machine; more than any has, where the system does not say."""
+    """Return the bytes of memory of this machine; 2⁶³ if the system does not say."""
     try:
         return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -204,7 +204,7 @@ def memory() -> float:
 
 
 def memory_taken() -> float:
-    """Bytes that this process has in memory now; 0, where the system does not say."""
+    """Return the bytes of memory that this process uses; 0 if the system does not say."""
     try:
         with open("/proc/self/statm", "rb") as stream:
             return float(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

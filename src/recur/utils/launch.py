@@ -1,10 +1,10 @@
-"""Which of several processes this is: torchrun says it in the environment, or Slurm does.
+"""Rank and size of a launch with several processes, from the environment of torchrun or Slurm.
 
     torchrun    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
-    srun        SLURM_PROCID SLURM_NTASKS SLURM_LOCALID, where none of torchrun's are there; the first node of the list
-                is where processes meet, at a port made of the job's number, unless MASTER_ADDR and MASTER_PORT say it
+    srun        SLURM_PROCID SLURM_NTASKS SLURM_LOCALID, if torchrun's are absent; processes connect to the first node
+                of the list, at a port made of the job's number, unless MASTER_ADDR and MASTER_PORT are set
 
-A script of sbatch has Slurm's variables too, and is one process: only what srun starts is one of many.
+A script of sbatch has Slurm's variables too, but is one process: only srun starts several.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from recur.errors import OptionError
 
 
 class Launch(NamedTuple):
-    """One process among those that train together."""
+    """Position of this process among those that train together."""
 
     rank: int = 0
     size: int = 1
     local: int = 0
-    """Its number on this machine."""
+    """Rank on this machine."""
     locals: int = 1
-    """How many there are on this machine."""
+    """Number of processes on this machine."""
     address: str = ""
-    """Where all of them meet."""
+    """Address of rank 0."""
     port: int = 0
     restarts: int = 0
-    """How often they were started before: by torchrun --max-restarts, or by Slurm, which requeues a job."""
+    """Number of restarts: by torchrun --max-restarts, or by Slurm, which requeues a job."""
 
 
 def launch(given: Mapping[str, str] | None = None) -> Launch:
-    """As the environment says."""
+    """Return the launch that the environment describes."""
     given = os.environ if given is None else given
     if all(name in given for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
         rank, size = _number(given, "RANK"), _number(given, "WORLD_SIZE")
@@ -58,19 +58,19 @@ def launch(given: Mapping[str, str] | None = None) -> Launch:
 
 
 def hush(at: Launch) -> None:
-    """Before torch is imported: its remark that all parameters were used is none for the screen, once for each rank."""
+    """Silence the warning of DDP that all parameters were used; call it before torch is imported."""
     if at.size > 1:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def first_node(nodes: str) -> str:
-    """The first of a list as Slurm writes it: gpu[07-09,12],other1 begins with gpu07."""
+    """Return the first node of a Slurm list: gpu07 of gpu[07-09,12],other1."""
     found = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^,]*))?", nodes)
     return "".join(part or "" for part in found.groups()) if found else ""
 
 
 def _of_node(each: str, node: int) -> int:
-    """Tasks of a node, of a list as Slurm writes it: 4(x2),3 is 4, 4 and 3."""
+    """Return the number of tasks of a node, from a Slurm list: 4(x2),3 is 4, 4 and 3."""
     counts: list[int] = []
     for part in re.finditer(r"(\d+)(?:\(x(\d+)\))?", each):
         counts += [int(part[1])] * int(part[2] or 1)

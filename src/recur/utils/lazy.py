@@ -1,5 +1,4 @@
-"""Names of a package that are imported when they are first used, and what is done when another package is imported:
-`import recur` alone does not import torch."""
+"""Lazy imports, and hooks that run when another package is imported: `import recur` does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from types import ModuleType
 
 
 def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
-    """A package's `__getattr__`, for names and the modules that hold them; a module of that name is meant itself."""
+    """Return a package's `__getattr__` for `names`, which maps each name to its module."""
 
     def find(name: str) -> object:
         if name not in names:
@@ -24,8 +23,8 @@ def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
     return find
 
 
-def once_imported(package: str, then: Callable[[], object]) -> None:
-    """Call `then` when a package has been imported: now, or by whoever imports it first."""
+def on_import(package: str, then: Callable[[], object]) -> None:
+    """Call `then` once a package is imported: now, if it is already."""
     if package in sys.modules:
         then()
     else:
@@ -33,7 +32,7 @@ def once_imported(package: str, then: Callable[[], object]) -> None:
 
 
 class _Once(MetaPathFinder):
-    """Finds one package as the others do, and goes when it has been imported."""
+    """Import hook for one package, which removes itself after the import."""
 
     def __init__(self, package: str, then: Callable[[], object]) -> None:
         self.package, self.then, self.looking = package, then, False

@@ -1,6 +1,6 @@
-"""Figures: how they are made and saved, where matplotlib is installed.
+"""Creation and saving of matplotlib figures.
 
-Without pyplot and without choosing a backend: nothing here changes how a notebook or a program draws its own.
+pyplot is not used and no backend is chosen, so that figures of a notebook or a program are not affected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def new_figure(
     rows: int = 1, columns: int = 1, *, width: float = 6.4, height: float = 3.2
 ) -> tuple[Figure, list[Axes]]:
-    """A figure so many inches wide and high, and its axes, row by row."""
+    """Return a new figure, with width and height in inches, and its axes, row by row."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -30,7 +30,7 @@ def new_figure(
 
 
 def save(figure: Figure, path: Path | str) -> None:
-    """To a file in the format that its name ends in, such as .png, .svg or .pdf."""
+    """Save a figure in the format of the file name's ending, such as .png, .svg or .pdf."""
     path = Path(path)
     ending = path.suffix.removeprefix(".").lower()
     known = figure.canvas.get_supported_filetypes()

@@ -1,16 +1,15 @@
-"""What `torch.load(path, weights_only=True)` may open after `import recur`: a model that was saved whole.
+"""Classes that `torch.load(path, weights_only=True)` may create after `import recur`: those of whole saved models.
 
     torch.save(model, path)                     # a module of yours with recur.nn.LSTM or recur.Recurrent in it
     torch.serialization.add_safe_globals([Model, torch.nn.Linear])     # your classes and torch's are yours to name
     model = torch.load(path)
 
-torch refuses every class that it was not told to trust, because a file may call it with any arguments. Told to it are
-the layers of `recur.nn`, the cells of this package and the options that they hold: none of them opens a file or runs
-code that it is given. `Recurrent` itself could, by the name of a cell's file, so it is saved by its attributes and
-opened by `restored`, which makes no cell. A cell of your own is not trusted until you say so:
-`torch.serialization.add_safe_globals([MyCell])`.
+torch refuses every class that is not on its list, because a file may call it with any arguments. recur adds the layers
+of `recur.nn`, its cells and their options: none of them opens a file or runs code that it is given. `Recurrent` itself
+could, by the name of a cell's file, so it is saved by its attributes and restored by `restored`, which creates no cell.
+Add a custom cell yourself: `torch.serialization.add_safe_globals([MyCell])`.
 
-torch is told when it is imported, and each class is imported when torch first asks for it.
+The list is extended when torch is imported, and each class is imported when torch first needs it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 
-from recur.utils.lazy import once_imported
+from recur.utils.lazy import on_import
 
 TRUSTED = {
     "recur.ops.bptt": ("BPTT",),
@@ -26,11 +25,11 @@ TRUSTED = {
     "recur.nn.options": ("Connections", "Depth", "Dropout", "Init"),
     "recur.nn.recurrent": ("restored",),
 }
-"""And every cell: `recur.cells`, which all of these import, tells torch of them itself."""
+"""Trusted names by module; `recur.cells`, which all of these import, adds the cells itself."""
 
 
 class _Named(tuple[str, str]):
-    """(a class, its name) as torch takes it, of which the class is not imported yet."""
+    """Pair (class, name) for torch, whose class is imported on first access."""
 
     def __iter__(self) -> Iterator[object]:  # type: ignore[override]
         yield self[0]
@@ -52,4 +51,4 @@ def _tell_torch() -> None:
 
 
 def trust() -> None:
-    once_imported("torch", _tell_torch)
+    on_import("torch", _tell_torch)

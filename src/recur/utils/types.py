@@ -1,11 +1,11 @@
-"""Types that many rooms name."""
+"""Types that many packages use."""
 
 from __future__ import annotations
 
 from typing import Any
 
 JsonObject = dict[str, Any]
-"""What JSON can hold under names: strings, numbers, lists and objects of them."""
+"""A JSON object: strings, numbers, lists and objects by name."""
 
 Metrics = dict[str, float]
-"""Figures by name."""
+"""Metrics by name."""

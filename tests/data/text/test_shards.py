@@ -173,7 +173,7 @@ def test_counting_beyond_memory_is_refused_and_training_goes_on(
         make_options("language", fields), tmp_path / "run", lambda e: said.append(e.content.get("text", ""))
     )
     assert outcome.summary["baselines"] == []
-    assert any(text.startswith("nothing to beat: counting") for text in said)
+    assert any(text.startswith("no baseline: counting") for text in said)
 
 
 def test_what_processes_found_is_held_by_nobody_else() -> None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
-from recur.options import Between, OneOf, Positive, Share, Width, WidthOrNone
+from recur.options import Between, Fraction, OneOf, Positive, Width, WidthOrNone
 from recur.tasks.common.options import FoldOptions, InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
@@ -34,8 +34,8 @@ class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, Clas
     pool: Pool = "concat"
     hidden: Width = 128
     embedding: WidthOrNone = 64
-    dropout_input: Share = 0.1
-    dropout_output: Share = 0.5
+    dropout_input: Fraction = 0.1
+    dropout_output: Fraction = 0.5
     rate: Positive = 0.002
 
     default_epochs = 12.0

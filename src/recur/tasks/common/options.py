@@ -15,7 +15,6 @@ from recur.options import (
     BelowOne,
     Count,
     Device,
-    Form,
     Layers,
     Natural,
     NonNegative,
@@ -24,6 +23,7 @@ from recur.options import (
     Range,
     Search,
     Seed,
+    TextFormat,
     Threads,
 )
 
@@ -138,7 +138,7 @@ class TrainingOptions(Options):
     rate: Positive = 0.003
     """Learning rate."""
 
-    schedule: Annotated[str, Form(parse_schedule)] = "cosine"
+    schedule: Annotated[str, TextFormat(parse_schedule)] = "cosine"
     """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), flat:cut (the same behind that share of
     the budget), slanted:cut (up over it, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
 
@@ -304,7 +304,7 @@ class FoldOptions(SplitOptions):
 
     title = "Data"
 
-    fold: Annotated[str, Form(parse_fold)] = ""
+    fold: Annotated[str, TextFormat(parse_fold)] = ""
     """Cross-validation: 3/10 holds the third of ten parts of `texts` out as the test, and a tenth of the rest to
     validate on. `--folds 10` trains on all ten."""
 
@@ -401,7 +401,7 @@ class DecoderTaskOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions
 
     title = "Decoder"
 
-    teacher: Annotated[str, Form(TeacherForcing.parse)] = "always"
+    teacher: Annotated[str, TextFormat(TeacherForcing.parse)] = "always"
     """Teacher forcing: always, never, constant:p, linear:a:b, exponential:k, sigmoid:k; ,sequence mixes sequences."""
 
     smoothing: BelowOne = 0.0

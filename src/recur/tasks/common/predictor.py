@@ -31,7 +31,7 @@ from recur.data.text import SPECIALS
 from recur.data.text.labelled import read_lines
 from recur.errors import OptionError, RecurError, TextError, shown
 from recur.nn import Recurrent
-from recur.runs import Precision, Run, check_precision, computing_in, pick_device
+from recur.runs import Precision, Run, autocast_in, check_precision, pick_device
 from recur.tasks.common.metrics import best_value, format_metric, metric_label
 from recur.tasks.common.options import DataOptions, SplitOptions
 from recur.tasks.common.runs import task_of_run, with_run_texts
@@ -392,7 +392,7 @@ class Predictor(ABC, Generic[ModelT]):
 
         A test set that was changed since training raises an error.
         """
-        with computing_in(self.precision, self.device):
+        with autocast_in(self.precision, self.device):
             if is_in_memory(texts):
                 return self._evaluate_data(texts, **options)
             texts = None if texts is None else file_names(texts)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from recur.errors import OptionError
 from recur.models.options import Direction
-from recur.options import Between, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
+from recur.options import Between, Fraction, NonNegative, OneOf, Positive, Width, WidthOrNone
 from recur.tasks.common.options import DecoderTaskOptions, Token
 
 
@@ -28,8 +28,8 @@ class ConditionalOptions(DecoderTaskOptions):
 
     hidden: Width = 320
     embedding: WidthOrNone = 64
-    dropout_input: Share = 0.05
-    dropout_output: Share = 0.1
+    dropout_input: Fraction = 0.05
+    dropout_output: Fraction = 0.1
     rate: Positive = 0.012
     clip: NonNegative = 0.5
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from recur.errors import OptionError
 from recur.models.options import ForecasterOptions
-from recur.options import Between, Count, Natural, OneOf, Positive, Share, Whole, Width
+from recur.options import Between, Count, Fraction, Integer, Natural, OneOf, Positive, Width
 from recur.tasks.common.options import DataOptions, TaskOptions
 
 
@@ -92,10 +92,10 @@ class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
     mean, which leaves counts counts; if not given, changes for twenty series or more, mean for counts, else
     deviation."""
 
-    balance: Share = 0.5
+    balance: Fraction = 0.5
     """0 learns from all windows alike, so that long series count more; 1 from all series alike."""
 
-    time_origin: Whole | None = None
+    time_origin: Integer | None = None
     """With --time-input: the step at which t is 0; if not given, that of the first row, by its date if it has one."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
     series; if not given, linear where there are fewer than twenty series, each long enough to fit one."""
 
     hidden: Width = 64
-    dropout_output: Share = 0.1
+    dropout_output: Fraction = 0.1
     rate: Positive = 0.01
 
     adamw_decay = 0.1

@@ -8,7 +8,7 @@ from typing import Literal
 
 from recur.errors import OptionError
 from recur.models.options import GridModelOptions
-from recur.options import Between, Length, NoLayers, OneOf, Positive
+from recur.options import Between, LayersOrNone, Length, OneOf, Positive
 from recur.tasks.common.options import SplitOptions, TaskOptions
 
 
@@ -22,7 +22,7 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
     size: Length | None = None
     """Scale every image to so many pixels by as many; if not given, all must be of one size."""
 
-    shift: NoLayers = 1
+    shift: LayersOrNone = 1
     """While learning, move every image by up to so many points down and across."""
 
     class_weights: Literal["none", "balanced"] = "none"

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from recur.errors import OptionError, unknown
 from recur.models.options import Direction, LanguageModelOptions
-from recur.options import Between, Count, Natural, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
+from recur.options import Between, Count, Fraction, Natural, NonNegative, OneOf, Positive, Width, WidthOrNone
 from recur.tasks.common.options import SplitOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
@@ -59,8 +59,8 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     texts: tuple[str, ...] = ("pydoc",)
     hidden: Width = 320
     embedding: WidthOrNone = 64
-    dropout_input: Share = 0.05
-    dropout_output: Share = 0.1
+    dropout_input: Fraction = 0.05
+    dropout_output: Fraction = 0.1
     alpha: NonNegative = 0.3
     beta: NonNegative = 0.5
     rate: Positive = 0.012

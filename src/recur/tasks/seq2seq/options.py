@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import EncoderDecoderOptions
-from recur.options import BelowOne, Between, Count, Natural, OneOf, Positive, Share, Width, WidthOrNone
+from recur.options import BelowOne, Between, Count, Fraction, Natural, OneOf, Positive, Width, WidthOrNone
 from recur.tasks.common.options import DecoderTaskOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
@@ -37,8 +37,8 @@ class Seq2SeqOptions(DecoderTaskOptions, EncoderDecoderOptions):
 
     hidden: Width = 192
     embedding: WidthOrNone = 64
-    dropout_input: Share = 0.2
-    dropout_output: Share = 0.3
+    dropout_input: Fraction = 0.2
+    dropout_output: Fraction = 0.3
     smoothing: BelowOne = 0.1
     rate: Positive = 0.004
     warmup: Natural = 100

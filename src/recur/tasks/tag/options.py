@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from recur.data.text.conll import TagColumns, parse_column
 from recur.errors import OptionError
 from recur.models.options import Direction, WordTaggerOptions
-from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
+from recur.options import Between, Fraction, NonNegative, OneOf, Positive, TextFormat, Width, WidthOrNone
 from recur.tasks.common.options import InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
@@ -23,10 +23,10 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, War
     token: Token = "word"
     """How words are spelled: one token each, or as many as they have characters or pieces."""
 
-    word_column: Annotated[str, Form(parse_column)] | None = None
+    word_column: Annotated[str, TextFormat(parse_column)] | None = None
     """Which column is the word: its number, or a name of CoNLL-U's; the first, or `form`, if not given."""
 
-    tag_column: Annotated[str, Form(parse_column)] | None = None
+    tag_column: Annotated[str, TextFormat(parse_column)] | None = None
     """Which column is the tag: its number, -1 the last, or a name of CoNLL-U's such as xpos or feats; the last, or
     `upos`, if not given."""
 
@@ -48,8 +48,8 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, War
     direction: Direction = "both"
     hidden: Width = 192
     embedding: WidthOrNone = 100
-    dropout_input: Share = 0.5
-    dropout_output: Share = 0.5
+    dropout_input: Fraction = 0.5
+    dropout_output: Fraction = 0.5
     variational: bool = True
     rate: Positive = 0.004
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import TreeModelOptions
-from recur.options import Between, Count, OneOf, Positive, Share
+from recur.options import Between, Count, Fraction, OneOf, Positive
 from recur.tasks.common.options import FoldOptions, TaskOptions, WarmStartOptions
 
 
@@ -35,8 +35,8 @@ class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, WarmStartOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    dropout_input: Share = 0.3
-    dropout_output: Share = 0.5
+    dropout_input: Fraction = 0.3
+    dropout_output: Fraction = 0.5
     rate: Positive = 0.003
 
     cpu_batch = 25

@@ -1,5 +1,4 @@
-"""The trials of a sweep, one after the other: each a run, left early where it is hopeless, gone on with where it was
-stopped."""
+"""Sweeps: search for good options by training one run per trial, with pruning and resuming."""
 
 from __future__ import annotations
 
@@ -15,24 +14,24 @@ from typing import Any
 from recur.data.frames import is_in_memory
 from recur.errors import OptionError, RecurError, RunError, TrainingError
 from recur.options import Count, Positive, checked
-from recur.options.search import OneOf
+from recur.options.fields import OneOf
 from recur.runs import Run, is_run
 from recur.runs.lock import Lock
 from recur.tasks import make_options, options_of_run, task_class, task_of
+from recur.tasks.common.options import DataOptions
 from recur.tasks.common.predictor import file_names
 from recur.tasks.common.recognition import choose_task
 from recur.tasks.common.registry import with_paths, without_paths
 from recur.tasks.common.runs import check_texts_of_file
 from recur.training import Callback, Event, Outcome, resume, train
-from recur.training.in_memory import Data
-from recur.training.sweeps.folder import PRUNERS, Pruner, Record, Trial, is_sweep
-from recur.training.sweeps.outcome import Sweep
-from recur.training.sweeps.space import Asked, search_of
-from recur.training.sweeps.study import Study, import_optuna, quiet
+from recur.training.in_memory_data import InMemoryData
+from recur.training.sweeps.record import PRUNERS, Pruner, SweepRecord, Trial, is_sweep
+from recur.training.sweeps.results import Sweep
+from recur.training.sweeps.search import SearchRequest, Study, import_optuna, resolve_search, silence_optuna
 from recur.utils.trust import check_cells, name_cell
 
 Watcher = Callable[[Trial], object]
-"""Called with a trial when it begins, and when it has ended."""
+"""Function that is called with a trial when it starts and when it has ended."""
 
 
 def sweep(
@@ -41,7 +40,7 @@ def sweep(
     *,
     task: str | None = None,
     trials: int = 30,
-    search: Asked = None,
+    search: SearchRequest = None,
     pruner: Pruner = "median",
     total_minutes: float | None = None,
     out: str | Path | None = None,
@@ -51,20 +50,20 @@ def sweep(
     trust: bool = False,
     **options: Any,
 ) -> Sweep:
-    """Search for good options of a task: train so many runs, and say which is best on the validation part.
+    """Search for good options of a task: train several runs, and return which is best on the validation set.
 
-    texts, answers, task and options   as `recur.fit` takes them; an option that is given is not searched for. The
-                     budget (`minutes`, `epochs`, `steps`) is that of each trial
-    search           which options to search for: names, `"rate=0.001:0.01:log"`, or a mapping to Between and OneOf;
-                     what the task's options say, if not given
-    pruner           median: leave a trial that is worse than most were by then; hyperband; or none
-    total_minutes    begin no trial after so many
-    out              the sweep's folder; sweeps/NAME, if not given. One that is there is gone on with
+    texts, answers, task and options   as for `recur.fit`; an option that is given is not searched. The budget
+                     (`minutes`, `epochs`, `steps`) is that of each trial
+    search           options to search: names, `"rate=0.001:0.01:log"`, or a mapping to Between and OneOf; by default
+                     the task's own search
+    pruner           median: stop a trial that is worse than the median of the others at this point; hyperband; or none
+    total_minutes    start no trial after so many minutes
+    out              folder of the sweep; by default sweeps/NAME. An existing sweep is resumed
     trust            execute custom cells that an existing sweep folder names, though you have not trained with them
 
-    The first trial has the task's own defaults. Set `interrupt` from elsewhere to end after the step in progress; a
-    sweep that was stopped, killed or is to have more trials goes on by the same call, or by
-    `recur.training.sweeps.resume_sweep`.
+    The first trial has the task's defaults. Set `interrupt` from another thread to end after the current step. To
+    resume a sweep that was stopped or killed, or to add trials, call this function again with the same arguments, or
+    call `recur.training.sweeps.resume_sweep`.
 
     >>> found = recur.sweep("names.tsv", task="classify", trials=2, steps=2, search=["rate"], hidden=8, out="sweep")
     >>> len(found.trials), found.command.split()[:2]
@@ -76,17 +75,17 @@ def sweep(
         raise OptionError(f"pruner must be one of {', '.join(PRUNERS)}, got {pruner!r}")
     name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
-    data = Data.of(given, options) if answers is not None or is_in_memory(given) else None
+    data = InMemoryData.of(given, options) if answers is not None or is_in_memory(given) else None
     if data is None:
         names = [] if texts is None else file_names(texts)
         task = task or choose_task(names)[0]
         fields = options | ({"texts": names} if names else {})
     else:
         task, fields = task or data.task(), data.options
-    checked_options = make_options(task, fields if data is None else data.plain(task))
-    if not getattr(checked_options, "texts", True) and data is None:
-        raise OptionError(f"the task {task} learns from a file; name one: recur sweep FILE")
-    spaces = search_of(task, search, fields, checked_options.unused())
+    checked_options = make_options(task, fields if data is None else data.task_options(task))
+    if data is None and isinstance(checked_options, DataOptions) and not checked_options.texts:
+        raise OptionError(f"the task {task} trains on files; name one: recur sweep FILE")
+    spaces = resolve_search(task, search, fields, checked_options.unused())
     name = task_of(checked_options).run_name if data is None else task
     folder = Path("sweeps") / name if out is None else Path(checked("out", out, str))
     if isinstance(cells := spaces.get("cell"), OneOf):
@@ -94,13 +93,15 @@ def sweep(
             name_cell(cell)
         spaces["cell"] = OneOf(tuple(without_paths({"cell": cell}, folder)["cell"] for cell in cells.values))  # type: ignore[misc]
     if data is not None:
-        fields = data.written(task, folder) if not is_sweep(folder) else _written_before(data, task, folder)
-    record = Record(
+        fields = data.write(task, folder) if not is_sweep(folder) else _written_before(data, task, folder)
+    record = SweepRecord(
         task, without_paths(fields, folder), spaces, task_of(checked_options).curve, checked_options.seed, pruner
     )
     _begin(folder, record)
     check_texts_of_file(with_paths(dict(record.options), folder), folder, named_by_user=True)
-    return _Sweeping(folder, Record.read(folder), watcher, callback, interrupt, trust).run(trials, total_minutes)
+    return _SweepRunner(folder, SweepRecord.read(folder), watcher, callback, interrupt, trust).run(
+        trials, total_minutes
+    )
 
 
 def resume_sweep(
@@ -120,46 +121,46 @@ def resume_sweep(
     """
     import_optuna()
     checked("trials", trials, Count)
-    record = Record.read(Path(folder))
+    record = SweepRecord.read(Path(folder))
     check_texts_of_file(with_paths(dict(record.options), Path(folder)), Path(folder), allow_path)
-    return _Sweeping(Path(folder), record, watcher, callback, interrupt, trust).run(trials, total_minutes)
+    return _SweepRunner(Path(folder), record, watcher, callback, interrupt, trust).run(trials, total_minutes)
 
 
-def _begin(folder: Path, record: Record) -> None:
-    """A folder for it; one that is there must be of the same sweep."""
+def _begin(folder: Path, record: SweepRecord) -> None:
+    """Create the folder of a sweep; an existing one must hold the same sweep."""
     if is_sweep(folder):
-        before, now = Record.read(folder).asked(), record.asked()
+        before, now = SweepRecord.read(folder).request(), record.request()
         differ = [name for name in now if now[name] != before[name]]
         if differ:
             raise RunError(
-                f"{folder} holds a sweep that was asked for otherwise ({', '.join(differ)}); go on with it "
-                f"(recur sweep --resume {folder}) or name another: --out"
+                f"{folder} holds a sweep with different settings ({', '.join(differ)}); resume it "
+                f"(recur sweep --resume {folder}) or name another folder: --out"
             )
         return
     if is_run(folder) or (folder.exists() and not folder.is_dir()):
-        raise RunError(f"{folder} is in the way: a sweep has a folder of its own")
+        raise RunError(f"{folder} is in the way: a sweep needs its own folder; name another: --out")
     folder.mkdir(parents=True, exist_ok=True)
     record.write(folder)
 
 
-def _written_before(data: Data, task: str, folder: Path) -> dict[str, Any]:
-    """The options of data in memory that a sweep wrote before; other data than that is another sweep."""
+def _written_before(data: InMemoryData, task: str, folder: Path) -> dict[str, Any]:
+    """Return the options of in-memory data that an existing sweep has written; refuse different data."""
     import filecmp
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="recur-") as elsewhere:
-        fields = data.written(task, Path(elsewhere) / "run")
+        fields = data.write(task, Path(elsewhere) / "run")
         for part in data.parts:
             (new,) = fields[part]
             old = folder / "data" / Path(new).name
             if not old.is_file() or not filecmp.cmp(new, old, shallow=False):
-                raise RunError(f"{folder} holds a sweep of other data; name another: --out")
+                raise RunError(f"{folder} holds a sweep with different data; name another folder: --out")
             fields[part] = [str(old)]
     return fields
 
 
-class _Stop(threading.Event):
-    """Set from outside, or for one trial."""
+class _TrialStop(threading.Event):
+    """Event that is set for one trial, or by the caller for the whole sweep."""
 
     def __init__(self, outer: threading.Event) -> None:
         super().__init__()
@@ -169,13 +170,13 @@ class _Stop(threading.Event):
         return super().is_set() or self.outer.is_set()
 
 
-class _Sweeping:
-    """One process at a sweep."""
+class _SweepRunner:
+    """Process that runs the trials of a sweep, one after the other."""
 
     def __init__(
         self,
         folder: Path,
-        record: Record,
+        record: SweepRecord,
         watcher: Watcher | None,
         callback: Callback | None,
         stop: threading.Event | None,
@@ -190,7 +191,7 @@ class _Sweeping:
             checked("total_minutes", total_minutes, Positive)
         begun = time.monotonic()
         check_cells([with_paths({"cell": cell}, self.folder)["cell"] for cell in self.record.cells()], self.trust)
-        with self._held(), quiet():
+        with self._held(), silence_optuna():
             while not self.stop.is_set():
                 unfinished = [trial for trial in self.record.trials if trial.state == "running"]
                 if not unfinished and len(self.record.trials) >= trials:
@@ -202,7 +203,7 @@ class _Sweeping:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """One process at a time."""
+        """Hold the lock of the folder: one process at a time."""
         lock = Lock(self.folder)
         try:
             yield
@@ -210,25 +211,25 @@ class _Sweeping:
             lock.release()
 
     def _trial(self, begun: Trial | None) -> None:
-        """One more, or the rest of one."""
+        """Run a new trial, or resume one."""
         number = len(self.record.trials) if begun is None else begun.number
-        watched = None
-        if number:  # the first has the task's defaults
-            watched = Study(self.record).ask(number, None if begun is None else begun.params)
-        trial = begun or Trial(number, {} if watched is None else watched.params)
+        monitor = None
+        if number:  # the first trial has the task's defaults
+            monitor = Study(self.record).ask(number, None if begun is None else begun.params)
+        trial = begun or Trial(number, {} if monitor is None else monitor.params)
         self._keep(trial)
         self.watcher(trial)
         measured: list[float] = []
-        stop, path = _Stop(self.stop), self.folder / trial.run
+        stop, path = _TrialStop(self.stop), self.folder / trial.run
         if path.is_symlink():
-            raise RunError(f"{path} is a link; a sweep holds its trials itself")
+            raise RunError(f"{path} is a link; a sweep must contain its trials")
 
         def callback(event: Event) -> None:
             if event.kind in ("started", "measured"):
-                entries = Run.open(path).metrics() if event.kind == "started" else [event.content]  # before it was left
+                entries = Run.open(path).metrics() if event.kind == "started" else [event.content]
                 found = [entry.get(self.record.metric) for entry in entries]
                 measured.extend(float(value) for value in found if isinstance(value, int | float))
-                if measured and watched is not None and watched.hopeless(measured):
+                if measured and monitor is not None and monitor.should_prune(measured):
                     stop.set()
             self.callback(event)
 
@@ -238,12 +239,12 @@ class _Sweeping:
             trial = dataclasses.replace(trial, state="failed", measured=tuple(measured), why=str(error))
         except RecurError as error:
             if not any(trial.state == "complete" for trial in self.record.trials):
-                self._forget(trial)  # what is wrong is not these options'
+                self._forget(trial)  # the options of this trial are not the cause
                 raise
             trial = dataclasses.replace(trial, state="failed", measured=tuple(measured), why=str(error))
         else:
             if self.stop.is_set() and outcome.stopped:
-                return  # it is gone on with later
+                return  # it is resumed later
             trial = self._ended(trial, outcome, measured)
         self._keep(trial)
         self.watcher(trial)
@@ -254,12 +255,12 @@ class _Sweeping:
     def _train(self, trial: Trial, callback: Callback, stop: threading.Event) -> Outcome:
         fields = with_paths({**self.record.options, **trial.params}, self.folder)
         if trial.number:
-            fields["baseline"] = False  # the first has measured it
+            fields["baseline"] = False  # the first trial has evaluated the baselines
             fields = self._sizes() | fields
         return train(make_options(self.record.task, fields), self.folder / trial.run, callback, stop, self.trust)
 
     def _sizes(self) -> dict[str, object]:
-        """What the first trial has found for this machine and the others share, where they do not search for it."""
+        """Return the sizes that were auto-configured for the first trial; the others use them if not searched."""
         sizes = task_class(self.record.task).sizes
         path = self.folder / self.record.trials[0].run
         if not sizes or not is_run(path):

@@ -1,4 +1,4 @@
-"""What came out of a sweep: its trials, the best of them, and the command that trains it again."""
+"""Results of a sweep: its trials, the best one, and the command that trains it again."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from recur.tasks import arguments_of, open_predictor
 from recur.tasks.common.metrics import format_metric, metric_label, metric_of
 from recur.tasks.common.predictor import Predictor, html_table
 from recur.tasks.common.registry import with_paths
-from recur.training.sweeps.folder import Record, Trial
-from recur.training.sweeps.study import Study, quiet
+from recur.training.sweeps.record import SweepRecord, Trial
+from recur.training.sweeps.search import Study, silence_optuna
 from recur.utils.types import JsonObject
 
 FIRST = 5
-"""Trials that are shown, best first."""
+"""Number of trials in the table."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep, finished or not."""
+    """Sweep with its trials, finished or not."""
 
     path: Path
-    record: Record
+    record: SweepRecord
     stopped: bool = False
-    """Whether it was stopped before all of its trials had ended."""
+    """Whether the sweep was stopped before all trials had ended."""
 
     @property
     def trials(self) -> list[Trial]:
         return self.record.trials
 
     def ranked(self) -> list[Trial]:
-        """Trials that went to their end, best first."""
+        """Return the complete trials, best first."""
         done = [trial for trial in self.trials if trial.state == "complete" and trial.value is not None]
         return sorted(done, key=lambda t: (t.value or 0.0) * (-1 if metric_of(self.record.metric).higher else 1))
 
     @property
     def failures(self) -> str:
-        """How many trials failed and why the first did; nothing where none has."""
+        """Number of failed trials and the reason of the first; empty if none failed."""
         failed = [trial for trial in self.trials if trial.state == "failed"]
         if not failed:
             return ""
@@ -52,26 +52,26 @@ class Sweep:
     def best(self) -> Trial:
         ranked = self.ranked()
         if not ranked:
-            raise RunError(f"no trial of {self.path} went to its end yet")
+            raise RunError(f"no trial of {self.path} is complete yet")
         return ranked[0]
 
     def model(self, device: str = "auto") -> Predictor[Any]:
-        """The model of the best trial, for use."""
+        """Return the model of the best trial."""
         return open_predictor([self.path / self.best.run], device)
 
     @property
     def command(self) -> str:
-        """What trains the best again."""
-        return command_of(self.record.task, self.fields(self.best))
+        """Command that trains the best trial again."""
+        return train_command(self.record.task, self.fields(self.best))
 
     def fields(self, trial: Trial) -> dict[str, Any]:
-        """The options of a trial, its paths those of this process."""
-        drawn = {} if trial.number == 0 else trial.params
-        return with_paths({**self.record.options, **drawn}, self.path)
+        """Return the options of a trial, with paths of this process."""
+        sampled = {} if trial.number == 0 else trial.params
+        return with_paths({**self.record.options, **sampled}, self.path)
 
     def importance(self) -> dict[str, float]:
-        """How much of what trials differ in goes back to each option, largest first."""
-        with quiet():
+        """Return the importance of each option for the metric, largest first."""
+        with silence_optuna():
             return Study(self.record).importance()
 
     def as_dict(self) -> JsonObject:
@@ -82,7 +82,7 @@ class Sweep:
         return found | {"importance": self.importance(), "trials": [asdict(t) | {"run": t.run} for t in self.trials]}
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """A table of the best: its header and its rows."""
+        """Return the header and the rows of a table of the best trials."""
         metric = self.record.metric
         header = ["trial", metric_label(metric), *self.record.search]
         rows = [
@@ -114,6 +114,6 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def command_of(task: str, fields: Mapping[str, Any]) -> str:
-    """`recur train …` with these options."""
+def train_command(task: str, fields: Mapping[str, Any]) -> str:
+    """Return the command `recur train …` with these options."""
     return shlex.join(["recur", "train", *arguments_of(task, fields)])

@@ -1,4 +1,4 @@
-"""Cross-validation: as many runs as there are folds, each measured on the part that it has not seen."""
+"""Cross-validation: one run per fold, each evaluated on its held-out part."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ def cross_validate(
     stop: threading.Event | None = None,
     trust: bool = False,
 ) -> JsonObject:
-    """Train on all but each of so many parts of the texts, in the folders fold-1 … of `out`, and measure on it.
+    """Train one run per fold, in the folders fold-1 … of `out`, and evaluate it on the held-out part.
 
-    The figures of the test parts, of the model and of the plain ones beside it: `models`, each with `mean` and
-    `deviation` (over folds) of every figure; and the folds themselves, as `recur eval` has them, in `each`. `tell` is
-    called with each as it is done.
+    Return `models`, the model and its baselines, each with the `mean` and `deviation` of every metric over folds; and
+    `each`, the results of every fold as `recur eval` has them. `tell` is called with the results of each fold.
     """
     name = name_of(options)
     if not isinstance(options, FoldOptions):
-        raise OptionError(f"--folds is for tasks of separate examples; the task {name} has none")
+        raise OptionError(f"--folds needs a task with separate examples; the task {name} has none")
     if not 2 <= folds <= 1000:
         raise OptionError(f"folds must be 2 … 1000, got {folds}")
     if options.test or options.fold:
-        raise OptionError(f"--folds {folds} makes the test parts itself: leave --test and --fold out")
+        raise OptionError(f"--folds {folds} makes the test sets itself: leave --test and --fold out")
     folder = Path(out) if out is not None else Path("runs") / f"{name}-folds-{time.strftime('%Y%m%d-%H%M%S')}"
     if folder.exists():
         check_free(folder)
@@ -56,17 +55,17 @@ def cross_validate(
     if not each:
         return {"folds": 0, "models": [], "each": []}
     rows = [{**row, "model": name} for row in each]
-    models = [summed_up(name, rows)]
+    models = [mean_over_folds(name, rows)]
     for beside in zip(*(row.get("beside") or () for row in each), strict=False):
-        # The order of n-grams is chosen anew in each fold.
+        # Each fold chooses its own order of n-grams.
         names = {str(one["model"]) for one in beside}
         shown = names.pop() if len(names) == 1 else re.sub(r"^\d+-", "n-", str(beside[0]["model"]))
-        models.append(summed_up(shown, beside))
+        models.append(mean_over_folds(shown, beside))
     return {"task": name, "metric": each[0]["metric"], "folds": len(each), "models": models, "each": each}
 
 
-def summed_up(model: str, rows: Sequence[JsonObject]) -> JsonObject:
-    """The mean of every figure over rows, and its standard deviation."""
+def mean_over_folds(model: str, rows: Sequence[JsonObject]) -> JsonObject:
+    """Return the mean and the standard deviation of every metric over rows."""
     figures = [name for name, value in rows[0].items() if isinstance(value, float)]
     values = {name: [float(row[name]) for row in rows] for name in figures}
     spread = {name: statistics.stdev(found) if len(found) > 1 else 0.0 for name, found in values.items()}

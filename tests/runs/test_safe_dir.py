@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from recur.errors import RunError
-from recur.runs.safe_dir import Place
+from recur.runs.safe_dir import SafeDir
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> SafeDir:
     (tmp_path / "run" / "resume").mkdir(parents=True)
     (tmp_path / "outside.txt").write_text("mine")
-    return Place(tmp_path / "run")
+    return SafeDir(tmp_path / "run")
 
 
-def test_what_is_written_is_read(place: Place) -> None:
+def test_what_is_written_is_read(place: SafeDir) -> None:
     place.write("resume/a", b"first")
     place.write("resume/a", b"second")
     place.append("resume/a", b" and third")
@@ -34,7 +34,7 @@ def test_what_is_written_is_read(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "resume/a"])
-def test_a_link_is_not_followed(place: Place, name: str) -> None:
+def test_a_link_is_not_followed(place: SafeDir, name: str) -> None:
     link, outside = place.path / name, place.path.parent / "outside.txt"
     link.symlink_to(outside)
     for act in (lambda: place.read(name), lambda: place.append(name, b"!")):
@@ -44,7 +44,7 @@ def test_a_link_is_not_followed(place: Place, name: str) -> None:
     assert (link.is_symlink(), link.read_text(), outside.read_text()) == (False, "ours", "mine")
 
 
-def test_a_folder_that_is_a_link_is_not_entered(place: Place, tmp_path: Path) -> None:
+def test_a_folder_that_is_a_link_is_not_entered(place: SafeDir, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a").write_text("mine")
     (tmp_path / "elsewhere" / ".a.0123abcd.part").write_text("mine")
@@ -53,14 +53,14 @@ def test_a_folder_that_is_a_link_is_not_entered(place: Place, tmp_path: Path) ->
     for act in (lambda: place.read("resume/a"), lambda: place.write("resume/a", b"!")):
         with pytest.raises(RunError, match="is a link, or behind one"):
             act()
-    with pytest.raises(RunError, match="is in the way"):
+    with pytest.raises(RunError, match="is not a folder, and a run needs one"):
         place.make_folder("resume")
     place.sweep("resume")
     assert len(list((tmp_path / "elsewhere").iterdir())) == 2
     assert (tmp_path / "elsewhere" / "a").read_text() == "mine"
 
 
-def test_a_hard_link_is_not_read_or_written_through(place: Place) -> None:
+def test_a_hard_link_is_not_read_or_written_through(place: SafeDir) -> None:
     outside = place.path.parent / "outside.txt"
     os.link(outside, place.path / "a")
     for act in (lambda: place.read("a"), lambda: place.append("a", b" and ours"), lambda: place.digest("a")):
@@ -70,7 +70,7 @@ def test_a_hard_link_is_not_read_or_written_through(place: Place) -> None:
     assert (outside.read_text(), place.read("a")) == ("mine", b"ours")
 
 
-def test_what_is_no_file_is_not_read(place: Place) -> None:
+def test_what_is_no_file_is_not_read(place: SafeDir) -> None:
     os.mkfifo(place.path / "pipe")  # nobody writes into it: reading would wait for ever
     (place.path / "folder").mkdir()
     with socket.socket(socket.AF_UNIX) as bound:
@@ -81,7 +81,7 @@ def test_what_is_no_file_is_not_read(place: Place) -> None:
                 act(name)
 
 
-def test_only_what_was_half_written_is_swept(place: Place) -> None:
+def test_only_what_was_half_written_is_swept(place: SafeDir) -> None:
     for name in (".a.json.0123abcd.part", ".a.part", "a.0123abcd.part", "mine"):
         (place.path / name).write_text("")
     place.sweep("resume", "nowhere")
@@ -89,7 +89,9 @@ def test_only_what_was_half_written_is_swept(place: Place) -> None:
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file_and_is_named(place: Place, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file_and_is_named(
+    place: SafeDir, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.write("a", b"old")
 
     def full(*_: object, **__: object) -> None:
@@ -104,7 +106,7 @@ def test_a_full_disk_leaves_the_old_file_and_is_named(place: Place, call: str, m
     assert sorted(p.name for p in place.path.iterdir()) == ["a", "resume"]
 
 
-def test_a_write_in_pieces_is_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_in_pieces_is_whole(place: SafeDir, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: whole(handle, bytes(data)[:3]))
     place.write("a", b"0123456789")
