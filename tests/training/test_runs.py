@@ -447,7 +447,7 @@ def test_a_long_validation_part_is_thinned_inside_the_minutes(monkeypatch: pytes
     )
     events: list[Event] = []
     outcome = train(options, "r", events.append)
-    notes = [e.content["text"] for e in events if e.kind == "note" and "to measure on" in e.content["text"]]
+    notes = [e.content["text"] for e in events if e.kind == "note" and "validation examples" in e.content["text"]]
     assert len(notes) == 1
     whole = recur.load("r")
     with torch.no_grad():
