@@ -262,7 +262,7 @@ def test_outputs_that_were_cut_are_remarked(tmp_path: Path) -> None:
     task = settled(tmp_path, SENTENCES, longest=50, pieces=300)
     assert not list(task.remarks({"cut": 0.01}))
     (remark,) = task.remarks({"cut": 0.5})
-    assert remark.text.startswith("50.0 % of what it wrote was cut")
+    assert remark.text.startswith("50.0 % of the outputs were truncated")
     assert remark.option == "--longest 100"
 
 

@@ -44,7 +44,7 @@ def _options(task: str, language: Language) -> list[JsonObject]:
     found = []
     for name, hint in hints(cls).items():
         group = group_of(cls, name)
-        if name in REFUSED or group == "Carry over":  # which is all about those
+        if name in REFUSED or group == "Warm start":  # which is all about those
             continue
         option: JsonObject = {
             "name": spelled(name),

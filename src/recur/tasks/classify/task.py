@@ -115,7 +115,7 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
         used, *apart = model.calibrate(model.parts(data.valid), targets)
         found = validate_classes(used, targets)
         # A few hundred texts tell accuracies apart by chance; the loss, of calibrated probabilities, tells more. The
-        # network's own counts as well: the plain models beside it hide what it has not learned yet.
+        # network's own counts as well: the baselines that it is blended with hide what it has not learned.
         alone = probability_scores(apart[0], targets) if apart else {"loss": 0.0}
         found = found._replace(score=found.metrics["valid_loss"] + alone["loss"])
         if not apart:

@@ -354,7 +354,7 @@ class VocabOptions(Options):
 class WarmStartOptions(Options):
     """Options of a warm start from a language model or from word vectors."""
 
-    title = "Carry over"
+    title = "Warm start"
 
     carried: ClassVar[Mapping[str, Any]] = {}
     """Defaults with --from; `epochs` replaces `default_epochs`."""

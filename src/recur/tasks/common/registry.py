@@ -215,7 +215,7 @@ def relative_path(folder: Path, name: str) -> str:
 GROUPS = (
     "Data",
     "Tokens",
-    "Carry over",
+    "Warm start",
     "Network",
     "Regularisation",
     "Decoder",

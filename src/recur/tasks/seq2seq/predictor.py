@@ -154,7 +154,7 @@ class Transducer(Predictor[Seq2Seq]):
         """What needs no network, on the same pairs; none where what was learned from is not on this machine."""
         if not self.has_training_texts():
             return []
-        found = self.task.plain_outputs(split(self.task.options, read_pairs)[0], self.run.vocabs, pairs)
+        found = self.task.baseline_scores(split(self.task.options, read_pairs)[0], self.run.vocabs, pairs)
         return [{"model": name, **figures} for name, figures in found.items()]
 
 

@@ -128,7 +128,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
             return f"{said}; sentencepiece is not installed, so that words are symbols: pip install 'recur[subword]'"
         return said
 
-    def plain_outputs(self, train: Sequence[Pair], vocabs: Vocabs, pairs: Sequence[Pair]) -> dict[str, Metrics]:
+    def baseline_scores(self, train: Sequence[Pair], vocabs: Vocabs, pairs: Sequence[Pair]) -> dict[str, Metrics]:
         """Return the outputs of the baselines by name."""
         source, target = vocabs["source"].tokenizer, vocabs["target"].tokenizer
         references = [pair.target for pair in pairs]
@@ -138,7 +138,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
         }
 
     def baselines(self, data: PairData) -> list[Baseline]:
-        found = self.plain_outputs(data.train_pairs, data.vocabs, data.valid_pairs)
+        found = self.baseline_scores(data.train_pairs, data.vocabs, data.valid_pairs)
         name = self.curve.removeprefix("valid_")
         return [
             Baseline(model, figures[name], {f"valid_{key}": value for key, value in figures.items()})
