@@ -135,7 +135,7 @@ def test_a_table_of_very_many_columns(tmp_path: Path) -> None:
     with pytest.raises(TextError) as error:
         parse_panel(lines, "wide.csv", SeriesColumns(("d",)))
     assert len(str(error.value)) < 1000
-    with pytest.raises(TextError, match="column 'a' stands there 2 times"):
+    with pytest.raises(TextError, match="column 'a' occurs 2 times"):
         parse_panel(["a,a", "1,2"], "a.csv", SeriesColumns(("a",)))
 
 
