@@ -39,9 +39,6 @@ def test_a_wide_table_is_one_series_of_several_variables() -> None:
     assert same(one.values, [[1, 10], [NAN, 20], [NAN, NAN], [3, NAN]])
     assert one.observed.sum() == 4
     assert found.dates(one, 2, 3) == ("1950-01", "1950-02", "1950-03")
-    alone = found.univariate()
-    assert [one.id for one in alone.series] == ["A", "B"]
-    assert same(alone.series[1].values, [[10], [20], [NAN], [NAN]])
 
 
 @pytest.mark.parametrize(
