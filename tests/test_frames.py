@@ -266,7 +266,7 @@ def test_sequences_of_numbers(tmp_path: Path) -> None:
     tags = [["low" if step[0] < 0 else "high" for step in one] for one in rise]
     tagger = recur.fit(rise, tags, task="tag", **SMALL)
     assert [len(found) for found in tagger(rise[:3])] == [6, 7, 8]
-    with pytest.raises(TextError, match="one D for all"):
+    with pytest.raises(TextError, match="with the same D"):
         write_data("labelled", ([np.zeros((3, 1)), np.zeros((3, 2))], [0, 1]), tmp_path, "x")
     spoken = write_data("tagged", (rise[:2], ["a b", "c"]), tmp_path, "x")[0]
     assert np.load(spoken)["y_lengths"].tolist() == [2, 1]

@@ -171,7 +171,7 @@ def test_before_it_is_fitted() -> None:
 
 
 @pytest.mark.parametrize(("texts", "labels", "says"), [
-    (["a", "b"], ["x"], "2 inputs and 1 answers"), ([], [], "0 sample"), (["a", "b"], ["x", "x"], "1 class"),
+    (["a", "b"], ["x"], "2 inputs and 1 targets"), ([], [], "0 sample"), (["a", "b"], ["x", "x"], "1 class"),
     (np.zeros((2, 3)), [0, 1], "Reshape your data"), ("text", [0], "a column is a list"),
     (pd.DataFrame({"a": ["x"], "b": ["y"]}), [0], "one column of texts"),
 ])  # fmt: skip
@@ -250,7 +250,7 @@ def test_forecasting_with_what_is_known_ahead() -> None:
     assert model.predict(known[160:166]) == pytest.approx(model.predict(known[160:])[:6])
     with pytest.raises(ValueError, match="fit had the columns date, load, and here are"):
         model.predict()
-    with pytest.raises(ValueError, match="159 inputs and 160 answers"):
+    with pytest.raises(ValueError, match="159 inputs and 160 targets"):
         RecurForecaster().fit(known[:159], y)
 
 

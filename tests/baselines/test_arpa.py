@@ -61,7 +61,7 @@ N2 = int(re.findall(r"ngram 2=(\d+)", WHOLE)[0])
         ("\\data\\\nngram 2=3\n", "expected 'ngram 1=count'"),
         (WHOLE.replace("\\3-grams:", "\\4-grams:"), "expected .3-grams: and got"),
         (WHOLE.replace("\tthe network\t", "\tthe\t"), "not every row of .2-grams has 2 tokens"),
-        (WHOLE.replace("\tthe network\t", "\tthe zebra\t"), "'zebra' stands in .2-grams but not in .1-grams"),
+        (WHOLE.replace("\tthe network\t", "\tthe zebra\t"), "'zebra' is in .2-grams but not in .1-grams"),
         (WHOLE.replace("\tthe network\t", "\tthe word\t"), "is repeated in .2-grams"),
         (WHOLE.replace("-1.", "x", 1), "is not 'log10 p, tokens, back-off'"),
         (WHOLE.replace("-1.", "nan ", 1), "is not 'log10 p, tokens, back-off'"),

@@ -20,7 +20,7 @@ K_IN, K_OUT = 9, 8
 SMALL: dict[str, Any] = {"cell": "lstm", "hidden": 6, "embedding": 5, "longest": 12}
 
 COPIES = [0, 0, 0, 0, 5, 4, 7, 0, 6]
-"""The symbol of the target for each of the source; what stands in no vocabulary of targets is <unk>."""
+"""The symbol of the target the target symbol of every source symbol; what stands in no vocabulary of targets is <unk>."""
 
 WAYS: list[dict[str, Any]] = [
     {"attention": "additive", "condition": "initial", "stop": "eos"},
@@ -238,5 +238,5 @@ def test_what_cannot_be(fields: dict[str, Any], says: str) -> None:
 
 
 def test_what_is_copied_has_a_name_in_the_target() -> None:
-    with pytest.raises(OptionError, match="for each of the source"):
+    with pytest.raises(OptionError, match="the target symbol of every source symbol"):
         Seq2Seq(K_IN, K_OUT, EncoderDecoderOptions(copy=True))

@@ -190,5 +190,5 @@ def test_what_does_not_serve_as_one() -> None:
     with pytest.raises(OptionError, match="an ensemble needs taggers that all have a CRF"):
         TaggerEnsemble([tagger(crf=True), tagger(crf=False)])
     fed = OutputTagger(K, CLASSES, WordTaggerOptions(hidden=4, embedding=4, direction="forward"))
-    with pytest.raises(OptionError, match="whose steps read tags"):
+    with pytest.raises(OptionError, match="cannot form an ensemble"):
         TaggerEnsemble([fed, fed])

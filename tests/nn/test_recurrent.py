@@ -167,7 +167,7 @@ def test_an_mlp_between_layers(residual: bool) -> None:
     short = net(x, lengths=[6, 2, 4]).outputs
     close(short[1, :2], y[1, :2])
     assert (short[1, 2:] == 0).all()
-    with pytest.raises(OptionError, match="there is one layer"):
+    with pytest.raises(OptionError, match="at least two layers, got one"):
         layer("lru", depth=Depth(between=1))
 
 

@@ -306,9 +306,9 @@ def test_a_stream_refuses_what_it_was_not_begun_for() -> None:
     stream = net.stream(2)
     with pytest.raises(ShapeError, match=r"reads \(2, 5\), got \(3, 5\)"):
         stream.step(torch.zeros(3, D, **DOUBLE))
-    with pytest.raises(DtypeError, match="begun in torch.float64, got x of torch.float32"):
+    with pytest.raises(DtypeError, match="has dtype torch.float64, got x of torch.float32"):
         stream.step(torch.zeros(2, D))
-    with pytest.raises(DeviceError, match="begun on cpu, got x on meta"):
+    with pytest.raises(DeviceError, match="is on cpu, got x on meta"):
         stream.step(torch.zeros(2, D, **DOUBLE, device="meta"))
     with pytest.raises(ShapeError, match="state must be"):
         stream.state = start(net, 3)

@@ -166,7 +166,7 @@ def test_levels_are_as_many_as_the_deepest_tree_has() -> None:
 
 def test_a_wrong_tree_is_refused() -> None:
     for shape in [(), ((), ()), ((1,), ()), ((), (0, 0)), ((), (), (0, 1), (2, 1)), ((), (0, 5)), ((0,),), ((), (-1,))]:
-        with pytest.raises(ShapeError, match="children come before their parent"):
+        with pytest.raises(ShapeError, match="needs exactly one parent"):
             Forest.of([shape])
     with pytest.raises(ShapeError, match="at least one tree"):
         Forest.of([])

@@ -151,7 +151,7 @@ def test_an_image_by_itself_has_no_label(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="holds no image"):
         read_images([str(tmp_path / "empty")])
     np.save(tmp_path / "long.npy", np.zeros((3, 3, 2)))
-    with pytest.raises(TextError, match="is no image: .* got \\(3, 3, 2\\)"):
+    with pytest.raises(TextError, match="is not an image: .* got \\(3, 3, 2\\)"):
         read_image(tmp_path / "long.npy")
 
 

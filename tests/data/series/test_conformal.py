@@ -183,7 +183,7 @@ def test_residuals_are_z_scores_of_a_normal_forecast() -> None:
     assert residuals(np.array([6.0]), forecast, QUANTILES, least=8.0) == pytest.approx([-0.5])
     one_sided = residuals(np.array([6.0]), forecast[:, 1:], (0.5, 0.9))
     assert one_sided == pytest.approx([-1.0])
-    with pytest.raises(OptionError, match="one quantile alone"):
+    with pytest.raises(OptionError, match="one quantile has none"):
         residuals(np.array([6.0]), forecast[:, 1:2], (0.5,))
 
 

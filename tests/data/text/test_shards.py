@@ -137,7 +137,7 @@ def test_what_is_wrong_with_a_shard_is_said(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(TextError, match="changed while it was being read"):
         encoded(corpus, fit_vocab(Corpus.of(str(tmp_path / "book.txt"))))
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "book.txt"))
-    with pytest.raises(TextError, match="RECUR_CACHE names another folder"):
+    with pytest.raises(TextError, match="set RECUR_CACHE to another folder"):
         Corpus.of(str(tmp_path / "book.txt"))
 
 

@@ -95,18 +95,6 @@ class Panel:
     def lengths(self) -> Ids:
         return np.array([len(one) for one in self.series])
 
-    def univariate(self) -> Panel:
-        """Return a panel with each target as a separate series."""
-        if len(self.targets) == 1:
-            return self
-        alone = len(self.series) == 1
-        found = [
-            replace(one, id=name if alone else f"{one.id}/{name}", values=one.values[:, k : k + 1])
-            for one in self.series
-            for k, name in enumerate(self.targets)
-        ]
-        return replace(self, series=tuple(found), targets=("value",))
-
     def without(self, targets: int) -> Panel:
         """Return the panel without the last values of each series."""
         return replace(self, series=tuple(one.until(max(len(one) - targets, 0)) for one in self.series))
