@@ -20,7 +20,7 @@ K_IN, K_OUT = 9, 8
 SMALL: dict[str, Any] = {"cell": "lstm", "hidden": 6, "embedding": 5, "longest": 12}
 
 COPIES = [0, 0, 0, 0, 5, 4, 7, 0, 6]
-"""The symbol of the target the target symbol of every source symbol; what stands in no vocabulary of targets is <unk>."""
+"""The target symbol of every source symbol; a symbol that is in no target vocabulary is <unk>."""
 
 WAYS: list[dict[str, Any]] = [
     {"attention": "additive", "condition": "initial", "stop": "eos"},

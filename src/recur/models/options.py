@@ -9,15 +9,15 @@ from recur.errors import OptionError, shown
 from recur.nn.options import check_chrono, parse_scheme, parse_state
 from recur.options import (
     Count,
-    Form,
+    Fraction,
     Layers,
+    LayersOrNone,
     Length,
     Natural,
-    NoLayers,
     NonNegative,
     Options,
     Positive,
-    Share,
+    TextFormat,
     Width,
     WidthOrNone,
 )
@@ -37,7 +37,7 @@ def parse_embedding(init: str) -> tuple[str, float]:
     return kind, scale
 
 
-EmbeddingInit = Annotated[str, Form(parse_embedding)]
+EmbeddingInit = Annotated[str, TextFormat(parse_embedding)]
 
 
 def parse_bptt(spec: str) -> None:
@@ -66,7 +66,7 @@ class NetworkOptions(Options):
     layers: Layers = 1
     """Number of recurrent layers."""
 
-    init: Annotated[str, Form(parse_scheme)] = "torch"
+    init: Annotated[str, TextFormat(parse_scheme)] = "torch"
     """Initialisation of U, W and the output matrix V: torch, glorot, orthogonal, identity or normal:σ."""
 
     forget_bias: float | None = None
@@ -77,17 +77,17 @@ class NetworkOptions(Options):
     the longest dependency in the data (Tallec and Ollivier 2018).
     """
 
-    depth_input: NoLayers = 0
+    depth_input: LayersOrNone = 0
     """Number of tanh layers between input and hidden."""
 
-    depth_transition: NoLayers = 0
+    depth_transition: LayersOrNone = 0
     """Number of tanh layers between hidden and hidden, in every recurrent layer; runs step by step on the loop backend.
     """
 
-    depth_output: NoLayers = 0
+    depth_output: LayersOrNone = 0
     """Number of tanh layers between hidden and output."""
 
-    depth_between: NoLayers = 0
+    depth_between: LayersOrNone = 0
     """Number of tanh layers between one recurrent layer and the next; without them linear cells, such as lru, stay
     linear in depth.
     """
@@ -146,7 +146,7 @@ class SequenceOptions(NetworkOptions):
 
     title = "Network"
 
-    bptt: Annotated[str, Form(parse_bptt)] = "full"
+    bptt: Annotated[str, TextFormat(parse_bptt)] = "full"
     """Backpropagation through time: full; truncated:τ, windows of τ steps; sliding:τ, every loss over the last τ steps,
     at τ times the cost; randomized:π; with ,clip:θ to clip the gradient at every step.
     """
@@ -171,19 +171,19 @@ class DropoutOptions(Options):
 
     title = "Regularisation"
 
-    dropout_embedding: Share = 0.0
+    dropout_embedding: Fraction = 0.0
     """Dropout of whole tokens of the embedding."""
 
-    dropout_input: Share = 0.0
+    dropout_input: Fraction = 0.0
     """Dropout of the inputs."""
 
-    dropout_hidden: Share = 0.0
+    dropout_hidden: Fraction = 0.0
     """Dropout between layers."""
 
-    dropout_weight: Share = 0.0
+    dropout_weight: Fraction = 0.0
     """Dropout of entries of the recurrent matrix W."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Dropout of the last layer's output."""
 
     variational: bool = False
@@ -199,7 +199,7 @@ class StackOptions(SequenceOptions, EmbeddingOptions, DropoutOptions):
     residual: bool = False
     """Each layer above the first adds its input to its output."""
 
-    initial: Annotated[str, Form(parse_state)] = "zero"
+    initial: Annotated[str, TextFormat(parse_state)] = "zero"
     """Initial state: zero, random:σ or learned."""
 
 
@@ -255,7 +255,7 @@ class ReaderOptions(StackOptions):
     direction: Direction = "forward"
     """Reading direction: forward (can be streamed), backward, or both."""
 
-    dropout_words: Share = 0.0
+    dropout_words: Fraction = 0.0
     """Fraction of tokens replaced by <unk> while training."""
 
 
@@ -297,13 +297,13 @@ class DecoderOptions(RecurrenceOptions, EmbeddingOptions):
     longest: Count = 100
     """Largest number of generated symbols; longer targets are rejected."""
 
-    dropout_input: Share = 0.0
+    dropout_input: Fraction = 0.0
     """Dropout of the embeddings."""
 
-    dropout_hidden: Share = 0.0
+    dropout_hidden: Fraction = 0.0
     """Dropout between layers."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Dropout of the input of the output layer."""
 
     def __post_init__(self) -> None:
@@ -377,7 +377,7 @@ class ForecasterOptions(SequenceOptions, RecurrenceOptions):
     negative-binomial is for counts.
     """
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Dropout of the input of the output layer."""
 
 
@@ -440,10 +440,10 @@ class TreeModelOptions(Options):
     embedding_init: EmbeddingInit = "scaled"
     """Initialisation of embeddings: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
 
-    dropout_input: Share = 0.0
+    dropout_input: Fraction = 0.0
     """Dropout of the embeddings."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Dropout of the input of the output layer."""
 
 
@@ -471,13 +471,13 @@ class GridModelOptions(Options):
     pool: Literal["mean", "max", "attention", "last"] = "mean"
     """Pooling of the states; last is the point where reading from each corner ends."""
 
-    dropout_input: Share = 0.0
+    dropout_input: Fraction = 0.0
     """Dropout of pixels."""
 
-    dropout_hidden: Share = 0.0
+    dropout_hidden: Fraction = 0.0
     """Dropout between layers."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Dropout of the input of the output layer."""
 
 
@@ -493,5 +493,5 @@ class RowModelOptions(Options):
     layers: Layers = 1
     """Number of hidden tanh layers."""
 
-    dropout_output: Share = 0.0
+    dropout_output: Fraction = 0.0
     """Dropout of the input of the output layer."""
