@@ -30,8 +30,8 @@ from websockets.asyncio.client import connect
 
 from bench.serve_peer import LIMITS, WAYS, hub_of
 from recur.serve.engine import Engine
-from recur.serve.isolation import Events
-from recur.serve.rows import Column, Said
+from recur.serve.rows import RowEvents
+from recur.serve.rows import StepBatch, StepBatchOutput
 
 CLIENTS = (1, 4)
 ROUNDS = 3
@@ -199,14 +199,14 @@ def in_process(run: Path, sizes: tuple[int, ...], seconds: float) -> list[dict[s
 
 
 def _turn(hub: Any, slots: list[Any], tokens: list[int]) -> list[int]:
-    news: Events = []
+    news: RowEvents = []
     engine = Engine(news.extend)
     served = hub.models.get(None)
-    engine.submit(Column(served, slots, tokens, lambda event: None))
+    engine.submit(StepBatch(served, slots, tokens, lambda event: None))
     with torch.no_grad():
         engine.turn()
     ((_, said),) = news
-    assert isinstance(said, Said)
+    assert isinstance(said, StepBatchOutput)
     return said.labels
 
 

@@ -14,10 +14,10 @@ import torch
 
 import recur
 from recur.cli.app import run
-from recur.serve.bank import Bank
-from recur.serve.http.streaming import PIECE, Encoded, buffered, json_pieces
-from recur.serve.isolation import isolated
-from recur.serve.network import network_of
+from recur.serve.state_pool import StatePool
+from recur.serve.http.responses import CHUNK, EncodedArray, buffered, json_pieces
+from recur.serve.rows import run_isolated
+from recur.serve.state_pool import make_step_network
 from tests.serve.conftest import BOOK, SMALL, Serving
 
 
@@ -123,9 +123,9 @@ def test_a_failing_row_leaves_its_neighbours_alone(runs: Path, monkeypatch: pyte
 
 def test_a_step_that_fails_changes_no_state(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """New and old sessions in one step, of which the old ones fail: both can be stepped again."""
-    network = network_of(recur.load(runs / "chars", device="cpu"))
+    network = make_step_network(recur.load(runs / "chars", device="cpu"))
     with torch.no_grad():
-        bank, alone = Bank(network, 4), Bank(network, 4)
+        bank, alone = StatePool(network, 4), StatePool(network, 4)
         bank.step([1], [5])
         alone.step([1], [5])
         step = network.step
@@ -150,7 +150,7 @@ def test_units_that_fail_are_found_by_halves() -> None:
             raise ValueError("three")
         return sum(units)
 
-    made = isolated(work, range(40), lambda unit, error: failed.append(unit))
+    made = run_isolated(work, range(40), lambda unit, error: failed.append(unit))
     assert failed == [3, 13, 23, 33]
     assert [unit for units, _ in made for unit in units] == [k for k in range(40) if k % 10 != 3]
     assert sum(total for _, total in made) == sum(k for k in range(40) if k % 10 != 3)
@@ -216,7 +216,7 @@ def test_neighbours_do_not_change_how_many_log_probabilities_come(served: Servin
 
 
 def test_json_in_pieces_is_json() -> None:
-    column = Encoded()
+    column = EncodedArray()
     column.extend([1, "é"])
     column.extend([])
     column.extend([{"a": float("nan")}])
@@ -224,4 +224,4 @@ def test_json_in_pieces_is_json() -> None:
     pieces = list(buffered(json_pieces(content)))
     assert json.loads(b"".join(pieces)) == {**content, "b": [1, "é", {"a": None}]}
     assert len(pieces) > 3
-    assert all(PIECE <= len(piece) < 2 * PIECE for piece in pieces[:-1])
+    assert all(CHUNK <= len(piece) < 2 * CHUNK for piece in pieces[:-1])

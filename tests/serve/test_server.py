@@ -171,7 +171,7 @@ def test_newer_weights_take_over_without_a_dropped_request(
     copy = tmp_path / "chars"
     shutil.copytree(runs / "chars", copy)
     ask = {"prompt": "the net", "max_tokens": 24, "temperature": 0}
-    monkeypatch.setattr("recur.serve.hub.SWEEP", 0.05)
+    monkeypatch.setattr("recur.serve.registry.SWEEP", 0.05)
     made = Serving(copy)
     try:
         old = made.post("/v1/completions", **ask)["choices"][0]["text"]

@@ -16,9 +16,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 import recur
-from recur.serve.bank import Bank
-from recur.serve.network import network_of
-from recur.serve.travel import unpacked
+from recur.serve.state_pool import StatePool
+from recur.serve.state_pool import make_step_network
+from recur.serve.state_codec import unpack_state
 from tests.serve.conftest import TOKEN, Serving
 
 ROUNDING = 2e-6
@@ -57,7 +57,7 @@ def test_steps_are_the_scan(served: Serving, runs: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["chars", "words", "waves"])
 def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) -> None:
     """Alone, among 5 and among 100, in any slot. Here even bit for bit; what is promised is rounding."""
-    network = network_of(recur.load(runs / name, device="cpu"))
+    network = make_step_network(recur.load(runs / name, device="cpu"))
     dice = np.random.default_rng(2)
     inputs = (
         dice.normal(size=(12, network.width)).astype(np.float32)
@@ -67,7 +67,7 @@ def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) ->
     seen = []
     with torch.no_grad():
         for others in (0, 4, 99):
-            bank = Bank(network, 200)
+            bank = StatePool(network, 200)
             for _ in range(others):
                 bank.take()
             slot = bank.take()
@@ -79,9 +79,9 @@ def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) ->
 
 
 def test_new_sessions_step_beside_old_ones(runs: Path) -> None:
-    network = network_of(recur.load(runs / "chars", device="cpu"))
+    network = make_step_network(recur.load(runs / "chars", device="cpu"))
     with torch.no_grad():
-        together, alone = Bank(network, 8), Bank(network, 8)
+        together, alone = StatePool(network, 8), StatePool(network, 8)
         together.step([2, 5], [4, 6])
         found = together.step([1, 5, 0, 2], [7, 8, 9, 10])
         for k, read in enumerate(([7], [6, 8], [9], [4, 10])):
@@ -254,7 +254,7 @@ def test_idle_sessions_go_to_disk_and_come_back_bit_equal(spilling: Serving, tmp
     before = {}
     for name in names[:3]:
         path = tmp_path / "sessions" / f"{name}.safetensors"
-        before[name] = unpacked(path.read_bytes(), name)[1]
+        before[name] = unpack_state(path.read_bytes(), name)[1]
     for name in names[:3]:
         served.get(f"/v1/sessions/{name}")
         session = served.hub.sessions._kept[name]
@@ -346,7 +346,7 @@ def test_a_session_over_a_websocket(served: Serving) -> None:
 
 def test_a_websocket_may_be_silent(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request has its time to be whole; a WebSocket that was opened has not."""
-    monkeypatch.setattr("recur.serve.http.server.REQUEST", 0.1)
+    monkeypatch.setattr("recur.serve.http.server.REQUEST_SECONDS", 0.1)
     made = Serving(runs / "chars", tokens=())
     try:
         name = made.post("/v1/sessions", 201)["id"]

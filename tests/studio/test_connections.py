@@ -13,7 +13,7 @@ import pytest
 
 from recur.errors import RunError
 from recur.serve.http import server
-from recur.serve.http.address import listen
+from recur.serve.http.server import listen
 from recur.studio.stream import Stream
 from recur.studio.turns import STREAMS, Turns
 from tests.studio.conftest import Served, Serving

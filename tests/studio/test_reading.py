@@ -14,7 +14,7 @@ from recur.cli.app import run
 from recur.data.text import EOS
 from recur.data.text.corpus import normalised
 from recur.runs import Run
-from recur.serve.http.answers import GoneError
+from recur.serve.http.responses import GoneError
 from recur.studio import reading
 from recur.studio.loaded import LoadedModel
 from recur.studio.reading import Readings

@@ -2,7 +2,7 @@
 
 A row that reads much reads it in pieces, so that the others wait for milliseconds and not for a book. A row whose
 client does not keep up is passed over until it has. A row that fails ends alone: its batch is repeated without it
-(recur.serve.isolation).
+(recur.serve.rows).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from recur.serve.counts import Counts
-from recur.serve.isolation import Events, TurnEvents, isolated
-from recur.serve.network import LanguageNetwork
-from recur.serve.outputs import Outputs
-from recur.serve.rows import Column, Row, TextRow
+from recur.serve.metrics import EngineCounters
+from recur.serve.rows import RowEvents, BatchEvents, run_isolated
+from recur.serve.state_pool import LanguageNetwork
+from recur.serve.sampling import EventBuilder
+from recur.serve.rows import StepBatch, BatchRow, GenerationRow
 
 if TYPE_CHECKING:
-    from recur.serve.models import Served
+    from recur.serve.models import ServedModel
 
-AT_ONCE = 512
+SCAN_TOKENS = 512
 """Inputs that are read in one turn, by all rows that read more than one."""
-SHORTEST = 16
+MIN_SCAN = 16
 """Of which a row may read so many, if it has them: the fewer rows, the more each."""
-Deliver = Callable[[Events], None]
-Made = TypeVar("Made")
-Work = TypeVar("Work", Row, Column)
+Deliver = Callable[[RowEvents], None]
+Result = TypeVar("Result")
+Unit = TypeVar("Unit", BatchRow, StepBatch)
 
 
 class Engine:
@@ -40,12 +40,12 @@ class Engine:
 
     def __init__(self, deliver: Deliver, threads: int = 1) -> None:
         self.deliver, self.threads = deliver, threads
-        self.counts = Counts()
-        self.outputs = Outputs(self.counts)
-        self._inbox: deque[Sequence[Row] | Column | Callable[[], None]] = deque()
+        self.counts = EngineCounters()
+        self.outputs = EventBuilder(self.counts)
+        self._inbox: deque[Sequence[BatchRow] | StepBatch | Callable[[], None]] = deque()
         self._awake = threading.Condition()
         self._woken = self._stopping = False
-        self._rows: list[Row] = []
+        self._rows: list[BatchRow] = []
         self._thread = threading.Thread(target=self._run, name="recur-engine", daemon=True)
 
     def start(self) -> None:
@@ -62,13 +62,13 @@ class Engine:
 
     # From any thread ----------------------------------------------------------------------------------------------
 
-    def submit(self, rows: Sequence[Row] | Column) -> None:
+    def submit(self, rows: Sequence[BatchRow] | StepBatch) -> None:
         self._inbox.append(rows)
         self.wake()
 
-    def call(self, work: Callable[[], Made]) -> Future[Made]:
+    def call(self, work: Callable[[], Result]) -> Future[Result]:
         """Have work done between two batches, by the thread that owns the states."""
-        future: Future[Made] = Future()
+        future: Future[Result] = Future()
 
         def run() -> None:
             try:
@@ -99,10 +99,10 @@ class Engine:
 
     def turn(self) -> bool:
         """Take in what has come, and advance every row that can; whether there was one."""
-        news, columns = TurnEvents(), list[Column]()
+        news, columns = BatchEvents(), list[StepBatch]()
         while self._inbox:
             work = self._inbox.popleft()
-            if isinstance(work, Column):
+            if isinstance(work, StepBatch):
                 columns += self._checked([work], news)
             elif callable(work):
                 work()
@@ -114,7 +114,7 @@ class Engine:
                 row.reason = "cancelled"
                 self.outputs.end(row, news)
         able = [row for row in self._rows if not (row.paused or row.cancelled)]
-        models: dict[Served, tuple[list[Row], list[Column]]] = {}
+        models: dict[ServedModel, tuple[list[BatchRow], list[StepBatch]]] = {}
         for row in able:
             models.setdefault(row.served, ([], []))[0].append(row)
         for column in columns:
@@ -123,7 +123,7 @@ class Engine:
             try:
                 self._advance(served, *waiting, news)
             except Exception as error:  # whatever it is, the other models' sessions go on
-                failed: list[Row | Column] = [*waiting[0], *waiting[1]]
+                failed: list[BatchRow | StepBatch] = [*waiting[0], *waiting[1]]
                 for each in failed:
                     news.fail(each, error)
         if news.ended:
@@ -132,11 +132,11 @@ class Engine:
             self.deliver(news.events)
         return bool(able) or bool(self._inbox)
 
-    def _checked(self, units: Sequence[Work], news: TurnEvents) -> list[Work]:
+    def _checked(self, units: Sequence[Unit], news: BatchEvents) -> list[Unit]:
         """Units whose inputs their network can read; a token out of range would fail a whole batch, or the GPU."""
-        return [unit for some, _ in isolated(_check_inputs, units, news.fail) for unit in some]
+        return [unit for some, _ in run_isolated(_check_inputs, units, news.fail) for unit in some]
 
-    def _begin(self, row: Row, news: TurnEvents) -> None:
+    def _begin(self, row: BatchRow, news: BatchEvents) -> None:
         try:
             if row.fresh or row.start is not None:
                 row.served.bank.set_state(row.slot, row.start)
@@ -144,12 +144,12 @@ class Engine:
         except Exception as error:
             news.fail(row, error)
             return
-        if row.left or (isinstance(row, TextRow) and row.writes):
+        if row.left or (isinstance(row, GenerationRow) and row.writes):
             self._rows.append(row)
         else:
             self.outputs.end(row, news)
 
-    def _advance(self, served: Served, rows: list[Row], columns: list[Column], news: TurnEvents) -> None:
+    def _advance(self, served: ServedModel, rows: list[BatchRow], columns: list[StepBatch], news: BatchEvents) -> None:
         """Advance a model's rows by one batch."""
         begun = time.perf_counter()
         scans = isinstance(served.network, LanguageNetwork)
@@ -158,20 +158,20 @@ class Engine:
         waiting = [row for row in rows if not row.left]
         count = self._step(served, [*stepping, *columns], news)
         size = count + len(waiting) + len(reading)
-        for some, scores in isolated(lambda some: served.bank.last_scores([r.slot for r in some]), waiting, news.fail):
+        for some, scores in run_isolated(lambda some: served.bank.last_scores([r.slot for r in some]), waiting, news.fail):
             self.outputs.settle(some, scores, news)
         if reading:
             count += self._scan(reading, news)
         self.counts.read[served.name] = self.counts.read.get(served.name, 0) + count
         self.counts.batch(size, time.perf_counter() - begun)
 
-    def _step(self, served: Served, units: Sequence[Row | Column], news: TurnEvents) -> int:
+    def _step(self, served: ServedModel, units: Sequence[BatchRow | StepBatch], news: BatchEvents) -> int:
         """Step rows by their next input, and columns; return the number of inputs."""
 
-        def step(units: Sequence[Row | Column]) -> Tensor:
+        def step(units: Sequence[BatchRow | StepBatch]) -> Tensor:
             slots, inputs = list[int](), list[Any]()
             for unit in units:
-                if isinstance(unit, Column):
+                if isinstance(unit, StepBatch):
                     slots += unit.slots
                     inputs += unit.inputs
                 else:
@@ -180,31 +180,31 @@ class Engine:
             return served.bank.step(slots, inputs)
 
         count = 0
-        for some, scores in isolated(step, units, news.fail):
+        for some, scores in run_isolated(step, units, news.fail):
             count += len(scores)
-            rows = [unit for unit in some if isinstance(unit, Row)]
-            columns = [unit for unit in some if isinstance(unit, Column)]
+            rows = [unit for unit in some if isinstance(unit, BatchRow)]
+            columns = [unit for unit in some if isinstance(unit, StepBatch)]
             if columns:
                 self.outputs.answer(columns, scores[len(rows) :], news)
             for k, row in enumerate(rows):
-                if row.every and isinstance(row, TextRow):
+                if row.every and isinstance(row, GenerationRow):
                     self.outputs.along(row, scores[k : k + 1], row.inputs[row.at : row.at + 1], news)
                 row.at += 1
             if rows:
                 self.outputs.settle(rows, scores[: len(rows)], news)
         return count
 
-    def _scan(self, rows: list[Row], news: TurnEvents) -> int:
+    def _scan(self, rows: list[BatchRow], news: BatchEvents) -> int:
         """Read a piece of what these rows have to read; how many inputs that were."""
-        rows = rows[: AT_ONCE // SHORTEST]  # the others in the next turn
-        served, each, count = rows[0].served, AT_ONCE // len(rows), 0
+        rows = rows[: SCAN_TOKENS // MIN_SCAN]  # the others in the next turn
+        served, each, count = rows[0].served, SCAN_TOKENS // len(rows), 0
         network = served.network
         assert isinstance(network, LanguageNetwork)
 
-        def scan(some: Sequence[Row]) -> tuple[Tensor, Tensor]:
+        def scan(some: Sequence[BatchRow]) -> tuple[Tensor, Tensor]:
             return served.bank.scan([row.slot for row in some], [row.inputs[row.at : row.at + each] for row in some])
 
-        for some, (outputs, lengths) in isolated(scan, rows, news.fail):
+        for some, (outputs, lengths) in run_isolated(scan, rows, news.fail):
             for k, row in enumerate(some):
                 given = row.inputs[row.at : row.at + each]
                 if row.every:
@@ -217,6 +217,6 @@ class Engine:
         return count
 
 
-def _check_inputs(units: Sequence[Row | Column]) -> None:
+def _check_inputs(units: Sequence[BatchRow | StepBatch]) -> None:
     for unit in units:
         unit.served.network.check(unit.inputs)

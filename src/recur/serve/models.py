@@ -20,11 +20,11 @@ from recur.data.text import Vocab
 from recur.decoding.sampling import NEVER_WRITTEN
 from recur.errors import OptionError, RunError
 from recur.runs import Run
-from recur.serve.bank import Bank
-from recur.serve.http.answers import UnknownError
-from recur.serve.limits import Limits
-from recur.serve.network import LanguageNetwork, Network, network_of
-from recur.serve.on_gpu import make_bank
+from recur.serve.state_pool import StatePool
+from recur.serve.http.responses import UnknownError
+from recur.serve.schemas import Limits
+from recur.serve.state_pool import LanguageNetwork, StepNetwork, make_step_network
+from recur.serve.state_pool import make_state_pool
 from recur.tasks import predictor_of
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor
@@ -37,24 +37,24 @@ VERSIONS = 2
 """Of a run that are kept in memory."""
 
 
-class Served:
+class ServedModel:
     """One version of a run's model, ready for requests."""
 
     def __init__(self, run: Run, device: str, limits: Limits, products: str = "") -> None:
-        self.name, self.path, self.digest = run.path.resolve().name, run.path, digest_of(run)
+        self.name, self.path, self.digest = run.path.resolve().name, run.path, model_digest(run)
         self.created = int(time.time())
         self.predictor: Predictor[Any] = predictor_of([run], device)
         if products:
             self.predictor.use_products(products)
         self.no_sessions = ""
         """Why it has none, if it has none."""
-        self._network: Network | None = None
+        self._network: StepNetwork | None = None
         try:
             with torch.no_grad():
-                self._network = network_of(self.predictor)
+                self._network = make_step_network(self.predictor)
         except OptionError as error:
             self.no_sessions = str(error)
-        self._bank = None if self._network is None else make_bank(self._network, limits.sessions + limits.rows)
+        self._bank = None if self._network is None else make_state_pool(self._network, limits.sessions + limits.rows)
         self.over = False
         """Whether it was replaced long ago, and its sessions with it."""
 
@@ -63,13 +63,13 @@ class Served:
         return self.predictor.task.name
 
     @property
-    def network(self) -> Network:
+    def network(self) -> StepNetwork:
         if self._network is None:
             raise OptionError(self.no_sessions)
         return self._network
 
     @property
-    def bank(self) -> Bank:
+    def bank(self) -> StatePool:
         if self._bank is None:
             raise OptionError(self.no_sessions)
         return self._bank
@@ -132,14 +132,14 @@ class Served:
         return about
 
 
-def digest_of(run: Run) -> str:
+def model_digest(run: Run) -> str:
     """By which a state knows its model: weights, vocabularies and configuration."""
     files = {name: digests[-1] for name, digests in run.manifest.files.items() if not name.endswith(".jsonl")}
     files.pop("baselines.json", None)
     return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:32]
 
 
-class Models:
+class ModelVersions:
     """What is served now, and what was a moment ago."""
 
     def __init__(
@@ -149,23 +149,23 @@ class Models:
         self.paths = {Path(path).resolve().name: Path(path) for path in paths}
         if len(self.paths) < len(paths):
             raise OptionError(f"two runs have one name, which requests tell them by: {', '.join(map(str, paths))}")
-        self.versions: dict[str, list[Served]] = {}
+        self.versions: dict[str, list[ServedModel]] = {}
         """The newest first."""
         self.reloads = 0
         for name in self.paths:
             self.versions[name] = [self._load(name)]
 
-    def _load(self, name: str) -> Served:
-        return Served(Run.open(self.paths[name], trust=self.trust), self.device, self.limits, self.products)
+    def _load(self, name: str) -> ServedModel:
+        return ServedModel(Run.open(self.paths[name], trust=self.trust), self.device, self.limits, self.products)
 
-    def __iter__(self) -> Iterator[Served]:
+    def __iter__(self) -> Iterator[ServedModel]:
         return (versions[0] for versions in self.versions.values())
 
     @property
-    def all(self) -> list[Served]:
+    def all(self) -> list[ServedModel]:
         return [served for versions in self.versions.values() for served in versions]
 
-    def get(self, name: str | None) -> Served:
+    def get(self, name: str | None) -> ServedModel:
         """The newest of a name; the first run, if none is said."""
         if name is None:
             return next(iter(self))
@@ -173,7 +173,7 @@ class Models:
             raise UnknownError(f"the model {name[:100]!r} does not exist; there are {', '.join(self.versions)}")
         return self.versions[name][0]
 
-    def of(self, name: str, digest: str) -> Served:
+    def of(self, name: str, digest: str) -> ServedModel:
         """The version that a state is of."""
         for served in self.versions.get(name, []):
             if served.digest == digest:
@@ -182,17 +182,17 @@ class Models:
 
     # Newer weights ------------------------------------------------------------------------------------------------
 
-    def newer(self, name: str) -> Served | None:
+    def newer(self, name: str) -> ServedModel | None:
         """A run's model, if its files are others than those it was loaded from; this takes long."""
-        digest = digest_of(Run.open(self.paths[name], trust=self.trust))
+        digest = model_digest(Run.open(self.paths[name], trust=self.trust))
         if digest == self.versions[name][0].digest:
             return None
         served = self._load(name)
-        if digest_of(Run.open(self.paths[name], trust=self.trust)) != served.digest:
+        if model_digest(Run.open(self.paths[name], trust=self.trust)) != served.digest:
             raise RunError(f"{name} is being written; the next time will do")
         return served
 
-    def replace(self, served: Served) -> None:
+    def replace(self, served: ServedModel) -> None:
         """From now on this is the model of its name."""
         versions = self.versions[served.name]
         versions.insert(0, served)

@@ -1,26 +1,68 @@
-"""/v1/predict: what any run's model makes of inputs, whatever its task.
-
-Inputs come in the request. A name of a file is none: nobody reads this machine's files from elsewhere.
-"""
+"""/tokenize, /detokenize and /tokenizer_info, as lm-eval's remote tokenizer and vLLM's clients ask for them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+from recur.data.text import BOS
+from recur.errors import OptionError
+from recur.serve.requests import (check_ids, drop_nulls, short_string)
+from recur.serve.http.requests import get_field
+from recur.serve.schemas import Limits
+from recur.serve.models import (ModelVersions, ServedModel)
+from recur.utils.types import JsonObject
+from typing import (TYPE_CHECKING, Any)
 import numpy as np
 from anyio import to_thread
-
-from recur.errors import OptionError, RecurError
-from recur.serve.asked import given, word
-from recur.serve.http.answers import BusyError
-from recur.serve.models import Served
-from recur.tasks.inputs import Lines, table_of
-from recur.utils.types import JsonObject
+from recur.errors import (OptionError, RecurError)
+from recur.serve.requests import (drop_nulls, short_string)
+from recur.serve.http.responses import BusyError
+from recur.serve.models import ServedModel
+from recur.tasks.inputs import (Lines, table_of)
 
 if TYPE_CHECKING:
-    from recur.serve.hub import Hub
+    from recur.serve.registry import Registry
 
-INPUTS = 1024
+def language_model(models: ModelVersions, name: str | None) -> ServedModel:
+    """The language model of a name; the first that there is, if none is said."""
+    first = next((each for each in models if each.writes), models.get(None))
+    served = first if name is None else models.get(name)
+    served.language  # noqa: B018  says why, if it is none
+    return served
+
+
+def tokenizer_info(models: ModelVersions, name: str | None) -> JsonObject:
+    """`eos_token` ends a line, which is where these models pause; `bos_token` stands where a text begins."""
+    served = language_model(models, name)
+    ends = "\n" if served.vocab.tokenizer.lines or "\n" in served.vocab.ids else None
+    return {
+        "model": served.name,
+        "tokenizer_class": served.vocab.tokenizer.kind,
+        "vocab_size": len(served.vocab),
+        "bos_token": served.vocab.tokens[BOS],
+        "eos_token": ends,
+        "pad_token": None,
+        "unk_token": served.vocab.tokens[0],
+        "chat_template": None,
+    }
+
+
+def tokenize(models: ModelVersions, body: JsonObject, limits: Limits) -> JsonObject:
+    """What is not in the vocabulary is <unk>, 0."""
+    body = drop_nulls(body)
+    served, prompt = language_model(models, short_string(body, "model")), get_field(body, "prompt", "")
+    tokens = [BOS] if prompt == served.vocab.tokens[BOS] else [int(k) for k in served.vocab.encode(prompt)]
+    return {"tokens": tokens, "count": len(tokens), "max_model_len": limits.prompt_tokens}
+
+
+def detokenize(models: ModelVersions, body: JsonObject) -> JsonObject:
+    body = drop_nulls(body)
+    served, tokens = language_model(models, short_string(body, "model")), body.get("tokens", [])
+    if not isinstance(tokens, list) or not all(type(k) is int for k in tokens):
+        raise OptionError("tokens must be a list of whole numbers")
+    check_ids(tokens, served)
+    return {"prompt": served.vocab.decode(tokens)}
+
+
+MAX_INPUTS = 1024
 """Of one request."""
 OPTIONS: dict[str, tuple[type, float, float]] = {
     "length": (int, 0, 4096),
@@ -40,11 +82,11 @@ OPTIONS: dict[str, tuple[type, float, float]] = {
 """What may be asked of predictors from elsewhere: none of these names a file."""
 
 
-async def predict(hub: Hub, body: JsonObject) -> tuple[Served, list[JsonObject]]:
-    body = given(body)
-    served = hub.models.get(word(body, "model"))
+async def predict(hub: Registry, body: JsonObject) -> tuple[ServedModel, list[JsonObject]]:
+    body = drop_nulls(body)
+    served = hub.models.get(short_string(body, "model"))
     options = options_of(body.get("options", {}))
-    inputs = inputs_of(body, served)
+    inputs = parse_predict_inputs(body, served)
     count = len(inputs) if isinstance(inputs, list) else 1
     values = count * options.get("samples", 1) * max(options.get("length", 1), options.get("nbest", 1))
     if values > hub.limits.values:
@@ -56,7 +98,7 @@ async def predict(hub: Hub, body: JsonObject) -> tuple[Served, list[JsonObject]]
 
     def work() -> list[JsonObject]:
         try:
-            return [plain(found) for found in served.predictor.predictions(inputs, **options)]
+            return [to_json(found) for found in served.predictor.predictions(inputs, **options)]
         except (TypeError, ValueError) as error:  # an option, or an input, that this task has no use for
             if isinstance(error, RecurError):
                 raise
@@ -68,7 +110,7 @@ async def predict(hub: Hub, body: JsonObject) -> tuple[Served, list[JsonObject]]
 def options_of(asked: object) -> JsonObject:
     if not isinstance(asked, dict):
         raise OptionError("options must be an object")
-    options: JsonObject = given(asked)
+    options: JsonObject = drop_nulls(asked)
     for name, value in options.items():
         if name not in OPTIONS:
             raise OptionError(f"unknown option {name[:100]!r}; there are {', '.join(OPTIONS)}")
@@ -82,7 +124,7 @@ def options_of(asked: object) -> JsonObject:
     return options
 
 
-def inputs_of(body: JsonObject, served: Served) -> Any:
+def parse_predict_inputs(body: JsonObject, served: ServedModel) -> Any:
     """As `Predictor.predictions` takes them: lines, arrays, or the lines of one table."""
     predictor = served.predictor
     if ("input" in body) == ("inputs" in body):
@@ -90,8 +132,8 @@ def inputs_of(body: JsonObject, served: Served) -> Any:
     if not predictor.takes_lines:
         return table_lines(body.get("input"))
     several = body["inputs"] if "inputs" in body else [body["input"]]
-    if not isinstance(several, list) or len(several) > INPUTS:
-        raise OptionError(f"inputs must be a list of at most {INPUTS:,}")
+    if not isinstance(several, list) or len(several) > MAX_INPUTS:
+        raise OptionError(f"inputs must be a list of at most {MAX_INPUTS:,}")
     if predictor.takes_files:  # images, or sequences of numbers
         return [_array(one) for one in several]
     for one in several:
@@ -127,10 +169,10 @@ def _array(one: Any) -> np.ndarray[Any, Any]:
     return found
 
 
-def plain(found: Any) -> Any:
+def to_json(found: Any) -> Any:
     """As JSON has it."""
     if isinstance(found, dict):
-        return {str(name): plain(value) for name, value in found.items()}
+        return {str(name): to_json(value) for name, value in found.items()}
     if isinstance(found, list | tuple):
-        return [plain(value) for value in found]
+        return [to_json(value) for value in found]
     return found.item() if isinstance(found, np.generic) else found.tolist() if isinstance(found, np.ndarray) else found

@@ -14,19 +14,19 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from recur.serve.errors import error_body
+from recur.serve.responses import error_body
 from recur.serve.http import server
 from recur.serve.http.server import make_config
-from recur.serve.hub import Hub
+from recur.serve.registry import Registry
 
-OPEN_SOCKETS = 20.0
+PING_SECONDS = 20.0
 """Seconds between two signs of life of a WebSocket, and for an answer to one."""
 
-SWITCH = 2e-4
+SWITCH_INTERVAL = 2e-4
 """Seconds after which a thread that computes lets the other one have its turn."""
 
 
-class Connection(server.Connection):
+class ServeConnection(server.Connection):
     """One client, whose running request may come to its end."""
 
     @staticmethod
@@ -48,18 +48,18 @@ class Connection(server.Connection):
         return whole and plain and super()._should_upgrade()
 
 
-class Server(uvicorn.Server):
+class ModelServer(uvicorn.Server):
     """Begins and ends with its hub. SIGTERM and Ctrl-C: nothing new is taken, what runs ends, then it stops. SIGHUP:
     newer weights are loaded."""
 
-    def __init__(self, config: uvicorn.Config, hub: Hub, watch: bool = False) -> None:
+    def __init__(self, config: uvicorn.Config, hub: Registry, watch: bool = False) -> None:
         super().__init__(config)
         self.hub, self.watch = hub, watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # The engine's thread gives Python's lock away at every operation of PyTorch, and would wait 5 ms for it
         # while the server's thread reads a long message.
-        sys.setswitchinterval(SWITCH)
+        sys.setswitchinterval(SWITCH_INTERVAL)
         await self.hub.start()
         with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; another thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
@@ -88,11 +88,11 @@ class Server(uvicorn.Server):
         await self.hub.stop()
 
 
-def make_server(app: ASGIApp, hub: Hub, host: str = "127.0.0.1", port: int = 0, watch: bool = False) -> Server:
-    config = make_config(app, host, port, Connection)
+def make_server(app: ASGIApp, hub: Registry, host: str = "127.0.0.1", port: int = 0, watch: bool = False) -> ModelServer:
+    config = make_config(app, host, port, ServeConnection)
     config.ws = WebSocketsSansIOProtocol
     config.ws_max_size = hub.limits.body
-    config.ws_ping_interval = config.ws_ping_timeout = OPEN_SOCKETS
+    config.ws_ping_interval = config.ws_ping_timeout = PING_SECONDS
     config.ws_per_message_deflate = False  # a few bytes become many times as many on the way in
     config.timeout_graceful_shutdown = 5
-    return Server(config, hub, watch)
+    return ModelServer(config, hub, watch)

@@ -1,4 +1,4 @@
-"""Sessions by id: in a slot of memory while they are used, on disk or gone when they are not.
+"""SessionManager by id: in a slot of memory while they are used, on disk or gone when they are not.
 
 All of this is the server's thread's. It asks the engine for copies of states, which are the engine's.
 """
@@ -19,29 +19,29 @@ from anyio import to_thread
 
 from recur.errors import RecurError, RunError
 from recur.serve.engine import Engine
-from recur.serve.errors import ConflictError
-from recur.serve.http.answers import BusyError, UnknownError
-from recur.serve.limits import Limits
-from recur.serve.models import Models, Served
-from recur.serve.network import Parts
-from recur.serve.travel import About, Seal, Store
+from recur.serve.responses import ConflictError
+from recur.serve.http.responses import BusyError, UnknownError
+from recur.serve.schemas import Limits
+from recur.serve.models import ModelVersions, ServedModel
+from recur.serve.state_pool import StateTensors
+from recur.serve.state_codec import StateHeader, StateSigner, SessionStore
 from recur.utils.types import JsonObject
 
-AT_ONCE = 256
-"""Sessions that leave memory together."""
-STORED = 60.0
+SPILL_BATCH = 256
+"""SessionManager that leave memory together."""
+DISK_SWEEP = 60.0
 """Seconds between two looks at what lies on disk."""
-ID = 24
+ID_DIGITS = 24
 """Hexadecimal digits of an id."""
 
 log = logging.getLogger("recur.serve")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True, eq=False)
 class Session:
     id: str
-    served: Served
+    served: ServedModel
     owner: str
     slot: int
     created: float
@@ -59,8 +59,8 @@ class Session:
             self.last = inputs[-1]
 
 
-class Sessions:
-    def __init__(self, models: Models, engine: Engine, limits: Limits, seal: Seal, store: Store | None = None) -> None:
+class SessionManager:
+    def __init__(self, models: ModelVersions, engine: Engine, limits: Limits, seal: StateSigner, store: SessionStore | None = None) -> None:
         self.models, self.engine, self.limits, self.seal, self.store = models, engine, limits, seal, store
         self._kept: OrderedDict[str, Session] = OrderedDict()
         """Whoever was used last stands last."""
@@ -78,12 +78,12 @@ class Sessions:
 
     # Begun, used, ended -------------------------------------------------------------------------------------------
 
-    async def begin(self, served: Served, owner: str) -> Session:
+    async def begin(self, served: ServedModel, owner: str) -> Session:
         """A new session, in use."""
         await self._make_room(1)
-        return self._enter(secrets.token_hex(ID // 2), served, owner)
+        return self._enter(secrets.token_hex(ID_DIGITS // 2), served, owner)
 
-    def _enter(self, name: str, served: Served, owner: str) -> Session:
+    def _enter(self, name: str, served: ServedModel, owner: str) -> Session:
         slot = served.bank.take()
         if slot is None:
             raise BusyError("no place for another session; try again in a moment")
@@ -138,14 +138,14 @@ class Sessions:
 
     # In a client's hands ------------------------------------------------------------------------------------------
 
-    def token(self, served: Served, owner: str, steps: int, last: int, parts: Parts | None) -> str:
-        return self.seal.token(About(served.name, served.digest, owner, steps, last, self._until()), parts)
+    def token(self, served: ServedModel, owner: str, steps: int, last: int, parts: StateTensors | None) -> str:
+        return self.seal.token(StateHeader(served.name, served.digest, owner, steps, last, self._until()), parts)
 
-    def from_token(self, token: str, owner: str) -> tuple[Served, About, Parts | None]:
+    def from_token(self, token: str, owner: str) -> tuple[ServedModel, StateHeader, StateTensors | None]:
         about, parts = self.seal.open(token, time.time())
         return (*self._checked(about, parts, owner), parts)
 
-    def _checked(self, about: About, parts: Parts | None, owner: str) -> tuple[Served, About]:
+    def _checked(self, about: StateHeader, parts: StateTensors | None, owner: str) -> tuple[ServedModel, StateHeader]:
         if about.owner != owner:
             raise UnknownError("the session is another client's")
         served = self.models.of(about.model, about.digest)
@@ -156,14 +156,14 @@ class Sessions:
     def _until(self) -> float:
         return time.time() + self.limits.keep
 
-    async def state(self, session: Session) -> Parts | None:
+    async def state(self, session: Session) -> StateTensors | None:
         """A copy of what it carries."""
         return await self._ask(lambda: session.served.bank.state(session.slot))
 
-    async def set_state(self, session: Session, parts: Parts | None) -> None:
+    async def set_state(self, session: Session, parts: StateTensors | None) -> None:
         await self._ask(lambda: session.served.bank.set_state(session.slot, parts))
 
-    async def _ask(self, work: Callable[[], Made]) -> Made:
+    async def _ask(self, work: Callable[[], Result]) -> Result:
         return await asyncio.wrap_future(self.engine.call(work))
 
     # On disk ------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Sessions:
         idle = [session for session in self._kept.values() if not session.busy]
         if self.store is None or not idle or self.store.count >= self.limits.stored:
             raise BusyError(f"there are {len(self._kept):,} sessions, and no place for more; end one, or wait")
-        await self._spill(idle[: min(AT_ONCE, max(count, len(idle) // 16))])
+        await self._spill(idle[: min(SPILL_BATCH, max(count, len(idle) // 16))])
 
     async def _spill(self, sessions: list[Session]) -> None:
         """Write sessions to disk; where that fails, they stay."""
@@ -194,7 +194,7 @@ class Sessions:
             def write() -> int:
                 for k, (session, parts) in enumerate(zip(sessions, copies, strict=True)):
                     served = session.served
-                    about = About(served.name, served.digest, session.owner, session.steps, session.last, until)
+                    about = StateHeader(served.name, served.digest, session.owner, session.steps, session.last, until)
                     try:
                         store.put(session.id, about, parts)
                     except OSError as error:
@@ -223,7 +223,7 @@ class Sessions:
             if name in self._kept:
                 return self._kept[name]
         store = self.store
-        if store is None or len(name) != ID or not name.isascii() or not name.isalnum() or not store.has(name):
+        if store is None or len(name) != ID_DIGITS or not name.isascii() or not name.isalnum() or not store.has(name):
             return None
         done = self._moving[name] = asyncio.get_running_loop().create_future()
         try:
@@ -264,8 +264,8 @@ class Sessions:
                 break
             if not session.busy:
                 idle.append(session)
-        for k in range(0, len(idle), AT_ONCE):
-            some = [session for session in idle[k : k + AT_ONCE] if session.id in self._kept and not session.busy]
+        for k in range(0, len(idle), SPILL_BATCH):
+            some = [session for session in idle[k : k + SPILL_BATCH] if session.id in self._kept and not session.busy]
             if self.store is not None and self.store.count < self.limits.stored:
                 try:
                     await self._spill(some)
@@ -275,7 +275,7 @@ class Sessions:
             for session in some:
                 self.drop(session)
             self.expired += len(some)
-        if self.store is not None and time.monotonic() - self._swept > STORED:
+        if self.store is not None and time.monotonic() - self._swept > DISK_SWEEP:
             self._swept = time.monotonic()
             await to_thread.run_sync(self.store.sweep, time.time() - self.limits.keep)
 
@@ -287,7 +287,7 @@ class Sessions:
             if not idle:
                 break
             try:
-                await self._spill(idle[-AT_ONCE:])
+                await self._spill(idle[-SPILL_BATCH:])
             except RecurError:
                 break
         return len(self._kept)

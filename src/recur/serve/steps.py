@@ -1,38 +1,142 @@
-"""Sessions over HTTP and WebSockets: begun, stepped by tokens or numbers, handed out and ended.
+"""One input each of many sessions in one message, answered in columns: for whoever holds sessions by the thousand.
 
-One message steps one session or many; all that are under way at a time run as one batch.
+A list of steps (recur.serve.steps) has an object for each session, read and checked name by name. Here what they have
+in common is said once, and what is left of a session is its id, a number in and a number out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from starlette.requests import Request
-from starlette.websockets import WebSocket, WebSocketDisconnect
-
-from recur.errors import OptionError, RecurError
-from recur.serve.asked import check_model, draw_of, flag, given, seed_of, word
-from recur.serve.columns import step_columns
-from recur.serve.errors import error_object, status_of
-from recur.serve.http import fields
-from recur.serve.http.body import parse_json
-from recur.serve.http.streaming import encode_fairly
-from recur.serve.inputs import inputs_of
-from recur.serve.models import Served
-from recur.serve.rows import End, Reading, StepRow
+import math
+from dataclasses import (dataclass, field)
+from typing import (TYPE_CHECKING, Any)
+from recur.errors import (OptionError, RecurError)
+from recur.serve.requests import (check_model, draw_of, drop_nulls, seed_of)
+from recur.serve.responses import (error_object, status_of)
+from recur.serve.requests import parse_inputs
+from recur.serve.models import ServedModel
+from recur.serve.sampling import NOT_FINITE
+from recur.serve.rows import (StepBatch, SamplingParams, RowEnd, RowEvent, StepBatchOutput)
 from recur.serve.sessions import Session
-from recur.serve.work import Work
 from recur.utils.types import JsonObject
+from contextlib import suppress
+from starlette.requests import Request
+from starlette.websockets import (WebSocket, WebSocketDisconnect)
+from recur.serve.requests import (check_model, draw_of, flag, drop_nulls, seed_of, short_string)
+from recur.serve.http import requests
+from recur.serve.http.requests import parse_json
+from recur.serve.http.responses import encode_fairly
+from recur.serve.rows import (RowEnd, StepOutput, StepRow)
+from recur.serve.job import RequestJob
 
 if TYPE_CHECKING:
-    from recur.serve.hub import Hub
+    from recur.serve.registry import Registry
 
-RESTART = 1012
+@dataclass(slots=True)
+class ModelBatch:
+    """What a message has for one model."""
+
+    places: list[int] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+
+
+async def step_columns(hub: Registry, body: JsonObject, owner: str) -> JsonObject:
+    """Lists as long as that of the sessions; where one cannot be stepped, null, and why under `errors`."""
+    body = drop_nulls(body)
+    names, inputs = body.get("sessions"), body.get("inputs")
+    if not isinstance(names, list) or not isinstance(inputs, list) or len(names) != len(inputs):
+        raise OptionError("sessions and inputs must be two lists of one length: ids, and an input each")
+    if len(names) > hub.limits.steps:
+        raise OptionError(f"{len(names):,} sessions are too many for one message: at most {hub.limits.steps:,}")
+    draw, seed = draw_of(body, 0.0), seed_of(body)
+    parts, wrong = await _hold_sessions(hub, body, names, inputs, owner)
+    said = [(part, _submit(hub, served, part, draw, seed)) for served, part in parts.items()]
+    outputs: list[str | None] = [None] * len(names)
+    tokens: list[int | None] = [None] * len(names)
+    shares: list[float | None] = [None] * len(names)
+    for part, future in said:
+        event = await asyncio.shield(future)  # sessions are free when it has ended, whoever still listens
+        if isinstance(event, RowEnd):
+            wrong |= dict.fromkeys(part.places, event.error or RecurError(NOT_FINITE))
+            continue
+        texts = part.sessions[0].served.labels
+        for k, label, share in zip(part.places, event.labels, event.probabilities, strict=True):
+            if math.isfinite(share):
+                outputs[k], tokens[k], shares[k] = texts[label], label, share
+            else:
+                wrong[k] = RecurError(NOT_FINITE)
+    found: JsonObject = {"outputs": outputs, "labels": tokens, "probabilities": shares}
+    if wrong:
+        found["errors"] = {str(k): error_object(status_of(error), str(error)) for k, error in sorted(wrong.items())}
+    return found
+
+
+async def _hold_sessions(
+    hub: Registry, body: JsonObject, names: list[Any], inputs: list[Any], owner: str
+) -> tuple[dict[ServedModel, ModelBatch], dict[int, Exception]]:
+    """The sessions, held, by model; and what is wrong with the others, by place."""
+    parts: dict[ServedModel, ModelBatch] = {}
+    wrong: dict[int, Exception] = {}
+    try:
+        for k, (name, x) in enumerate(zip(names, inputs, strict=True)):
+            try:
+                if not isinstance(name, str):
+                    raise OptionError("a session's id is a text")
+                session = await hub.sessions.hold(name, owner)
+            except RecurError as error:
+                wrong[k] = error
+                continue
+            try:
+                check_model(body, session.served)
+            except RecurError as error:
+                hub.sessions.release(session)
+                wrong[k] = error
+                continue
+            network = session.served.network
+            if type(x) is not int or network.numbers or not 0 <= x < network.width:
+                try:
+                    (x,) = parse_inputs(x, session.served, hub)
+                except (RecurError, ValueError) as error:
+                    hub.sessions.release(session)
+                    wrong[k] = error if isinstance(error, RecurError) else OptionError("one input of each session")
+                    continue
+            part = parts.get(session.served)
+            if part is None:
+                part = parts[session.served] = ModelBatch()
+            part.places.append(k)
+            part.sessions.append(session)
+            part.inputs.append(x)
+    except BaseException:
+        for part in parts.values():
+            _release_sessions(hub, part)
+        raise
+    return parts, wrong
+
+
+def _submit(hub: Registry, served: ServedModel, part: ModelBatch, draw: SamplingParams, seed: int | None) -> asyncio.Future[StepBatchOutput | RowEnd]:
+    done: asyncio.Future[StepBatchOutput | RowEnd] = asyncio.get_running_loop().create_future()
+
+    def say(event: RowEvent) -> None:
+        assert isinstance(event, StepBatchOutput | RowEnd)
+        _release_sessions(hub, part)
+        done.set_result(event)
+
+    for session, x in zip(part.sessions, part.inputs, strict=True):
+        session.read((x,))
+    slots = [session.slot for session in part.sessions]
+    hub.engine.submit(StepBatch(served, slots, part.inputs, say, draw, seed))
+    return done
+
+
+def _release_sessions(hub: Registry, part: ModelBatch) -> None:
+    for session in part.sessions:
+        hub.sessions.release(session)
+
+
+CLOSE_RESTART = 1012
 """How a WebSocket is closed by a server that goes away."""
-OUTPUT = ("output", "probability", "token")
+OUTPUT_FIELDS = ("output", "probability", "token")
 """Values of one output."""
 PLAIN = {"session", "state", "input", "every"}
 """Of a step that asks for nothing else, nothing else is checked."""
@@ -41,10 +145,10 @@ STATE = 1 << 24
 
 
 @dataclass(slots=True)
-class Step:
+class SessionStep:
     """One session's share of a message."""
 
-    served: Served
+    served: ServedModel
     inputs: Any
     session: Session | None
     steps: int = 0
@@ -52,10 +156,10 @@ class Step:
     outputs: list[JsonObject] = field(default_factory=list)
 
 
-async def begin_sessions(hub: Hub, request: Request, body: JsonObject, owner: str) -> list[JsonObject]:
+async def begin_sessions(hub: Registry, request: Request, body: JsonObject, owner: str) -> list[JsonObject]:
     """Sessions that have read `input` each: one, or `n` of them; or one that goes on from a state."""
-    body = given(body)
-    state, count = word(body, "state", STATE), fields.field(body, "n", 1, 1, min(1000, hub.limits.sessions))
+    body = drop_nulls(body)
+    state, count = short_string(body, "state", STATE), requests.get_field(body, "n", 1, 1, min(1000, hub.limits.sessions))
     parts, about = None, None
     if state is not None:
         if count > 1:
@@ -63,10 +167,10 @@ async def begin_sessions(hub: Hub, request: Request, body: JsonObject, owner: st
         served, about, parts = hub.sessions.from_token(state, owner)
         check_model(body, served)
     else:
-        served = hub.models.get(word(body, "model"))
-    inputs = inputs_of(body["input"], served, hub) if "input" in body else []
+        served = hub.models.get(short_string(body, "model"))
+    inputs = parse_inputs(body["input"], served, hub) if "input" in body else []
     read = [*([served.lead] if served.writes and about is None else []), *inputs]  # one list for all sessions
-    work, begun = Work(hub.engine), []
+    work, begun = RequestJob(hub.engine), []
     try:
         for _ in range(count):
             session = await hub.sessions.begin(served, owner)
@@ -88,30 +192,30 @@ async def begin_sessions(hub: Hub, request: Request, body: JsonObject, owner: st
     return [hub.sessions.described(session) for session in begun]
 
 
-class Message:
+class StepMessage:
     """Steps of one message, and what became of each."""
 
-    def __init__(self, hub: Hub, owner: str) -> None:
+    def __init__(self, hub: Registry, owner: str) -> None:
         self.hub, self.owner = hub, owner
-        self.work = Work(hub.engine, collect=True)
-        self.steps: list[Step] = []
+        self.work = RequestJob(hub.engine, collect=True)
+        self.steps: list[SessionStep] = []
         self.values = 0
         """Of the answer; see Limits."""
 
     async def add(self, item: JsonObject, name: str | None = None) -> None:
         """`name`: of the session, where the address says it."""
-        item = given(item)
-        name, state = name or word(item, "session"), word(item, "state", STATE)
+        item = drop_nulls(item)
+        name, state = name or short_string(item, "session"), short_string(item, "state", STATE)
         if (name is None) == (state is None):
             raise OptionError("say what is to go on: a session, by its id, or a state")
         session, parts = None, None
         if name is not None:
             session = await self.hub.sessions.hold(name, self.owner)
-            step = Step(session.served, (), session)
+            step = SessionStep(session.served, (), session)
         else:
             assert state is not None
             served, about, parts = self.hub.sessions.from_token(state, self.owner)
-            step = Step(served, (), None, about.steps, about.last)
+            step = SessionStep(served, (), None, about.steps, about.last)
         try:
             self._row(step, item, parts)
         except BaseException:
@@ -119,11 +223,11 @@ class Message:
                 self.hub.sessions.release(session)
             raise
 
-    def _row(self, step: Step, item: JsonObject, parts: Any) -> None:
+    def _row(self, step: SessionStep, item: JsonObject, parts: Any) -> None:
         if "input" not in item:
             raise OptionError("input is missing: a token, a text, or numbers")
         check_model(item, step.served)
-        step.inputs = inputs_of(item["input"], step.served, self.hub)
+        step.inputs = parse_inputs(item["input"], step.served, self.hub)
         options: JsonObject = {"every": "every" not in item or flag(item, "every")}
         if not item.keys() <= PLAIN:
             options |= {"draw": draw_of(item, 0.0), "seed": seed_of(item)}
@@ -137,9 +241,9 @@ class Message:
         self.work.add(row, owned=step.session is None)
         self.steps.append(step)
 
-    def _count(self, outputs: int, served: Served, all_probabilities: bool) -> None:
+    def _count(self, outputs: int, served: ServedModel, all_probabilities: bool) -> None:
         """Refuse a step whose outputs would make the answer too large."""
-        values = outputs * (len(OUTPUT) + (len(served.labels) if all_probabilities else 0))
+        values = outputs * (len(OUTPUT_FIELDS) + (len(served.labels) if all_probabilities else 0))
         if self.values + values > self.hub.limits.values:
             raise OptionError(
                 f"the answer would have {self.values + values:,} values, at most {self.hub.limits.values:,}: send "
@@ -159,7 +263,7 @@ class Message:
                     self.hub.sessions.release(step.session)
         found: list[JsonObject | RecurError] = []
         for step, (end,) in zip(self.steps, said, strict=True):
-            assert isinstance(end, End)
+            assert isinstance(end, RowEnd)
             if end.error is not None:
                 found.append(end.error if isinstance(end.error, RecurError) else RecurError(str(end.error)))
             else:
@@ -167,8 +271,8 @@ class Message:
             await asyncio.sleep(0)
         return found
 
-    def _result(self, step: Step, end: End) -> JsonObject:
-        outputs = [described(reading, step.served) for reading in end.readings]
+    def _result(self, step: SessionStep, end: RowEnd) -> JsonObject:
+        outputs = [describe_output(reading, step.served) for reading in end.readings]
         if step.session is not None:
             return {"session": step.session.id, "outputs": outputs}
         last = step.inputs[-1] if step.inputs and isinstance(step.inputs[-1], int) else step.last
@@ -183,7 +287,7 @@ class Message:
                 self.hub.sessions.release(step.session)
 
 
-def described(reading: Reading, served: Served) -> JsonObject:
+def describe_output(reading: StepOutput, served: ServedModel) -> JsonObject:
     found: JsonObject = {"output": served.labels[reading.label], "probability": reading.probability}
     if served.writes:
         found["token"] = reading.label
@@ -192,8 +296,8 @@ def described(reading: Reading, served: Served) -> JsonObject:
     return found
 
 
-async def step_one(hub: Hub, body: JsonObject, owner: str, name: str) -> JsonObject:
-    message = Message(hub, owner)
+async def step_one(hub: Registry, body: JsonObject, owner: str, name: str) -> JsonObject:
+    message = StepMessage(hub, owner)
     await message.add(body, name)
     (found,) = await message.run()
     if isinstance(found, RecurError):
@@ -201,7 +305,7 @@ async def step_one(hub: Hub, body: JsonObject, owner: str, name: str) -> JsonObj
     return found
 
 
-async def step_many(hub: Hub, body: JsonObject, owner: str) -> JsonObject:
+async def step_many(hub: Registry, body: JsonObject, owner: str) -> JsonObject:
     """Many sessions at once, as a list of steps or in columns; what is wrong with one is said in its place."""
     if "sessions" in body:
         return await step_columns(hub, body, owner)
@@ -210,29 +314,29 @@ async def step_many(hub: Hub, body: JsonObject, owner: str) -> JsonObject:
         raise OptionError("give steps, a list of objects; or sessions and inputs, two lists of one length")
     if len(items) > hub.limits.steps:
         raise OptionError(f"{len(items):,} steps are too many for one message: at most {hub.limits.steps:,}")
-    message, found = Message(hub, owner), list[JsonObject | None]()
+    message, found = StepMessage(hub, owner), list[JsonObject | None]()
     try:
         for item in items:
             try:
                 await message.add(item)
                 found.append(None)
             except RecurError as error:
-                found.append(_refused(error))
+                found.append(_error_entry(error))
     except BaseException:
         message.give_up()
         raise
-    made = (_refused(one) if isinstance(one, RecurError) else one for one in await message.run())
+    made = (_error_entry(one) if isinstance(one, RecurError) else one for one in await message.run())
     return {"data": [next(made) if one is None else one for one in found]}
 
 
-def _refused(error: RecurError) -> JsonObject:
+def _error_entry(error: RecurError) -> JsonObject:
     return {"error": error_object(status_of(error), str(error))}
 
 
 # WebSockets -----------------------------------------------------------------------------------------------------
 
 
-async def talk(hub: Hub, socket: WebSocket, owner: str, name: str | None) -> None:
+async def serve_socket(hub: Registry, socket: WebSocket, owner: str, name: str | None) -> None:
     """Messages are answered one by one, in their order; a client that does not read waits for itself alone."""
     await socket.accept()
     stopped = asyncio.ensure_future(hub.stopped.wait())
@@ -242,7 +346,7 @@ async def talk(hub: Hub, socket: WebSocket, owner: str, name: str | None) -> Non
             await asyncio.wait({coming, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
                 coming.cancel()
-                await socket.close(RESTART, "the server is about to stop")
+                await socket.close(CLOSE_RESTART, "the server is about to stop")
                 return
             message = coming.result()
             if message["type"] == "websocket.disconnect":
@@ -254,7 +358,7 @@ async def talk(hub: Hub, socket: WebSocket, owner: str, name: str | None) -> Non
         stopped.cancel()
 
 
-async def _reply(hub: Hub, socket: WebSocket, content: str | bytes, owner: str, name: str | None) -> None:
+async def _reply(hub: Registry, socket: WebSocket, content: str | bytes, owner: str, name: str | None) -> None:
     body = parse_json(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
     named = {"id": body["id"]} if isinstance(body, dict) and isinstance(body.get("id"), str | int) else {}
     status = 200

@@ -13,9 +13,9 @@ from starlette.routing import Route
 
 from recur.errors import RecurError
 from recur.i18n import in_language
-from recur.serve.http.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
-from recur.serve.http.body import read_json
-from recur.serve.http.guard import LOOPBACK
+from recur.serve.http.responses import FiniteJSONResponse, UnknownError, error_text, refusal, status_of, without_folders
+from recur.serve.http.requests import read_json
+from recur.serve.http.server import LOOPBACK
 from recur.studio.folder import Folder
 from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
@@ -103,12 +103,12 @@ class Studio:
         language = language_of(request.headers.get("accept-language", ""))
         if language != "en":
             said = [{**run, "error": in_language(run["error"], language)} if "error" in run else run for run in found]
-            return Answer({"runs": said})
-        return Answer({"runs": found})
+            return FiniteJSONResponse({"runs": said})
+        return FiniteJSONResponse({"runs": found})
 
     async def curves(self, request: Request) -> Response:
         name = request.path_params["name"]
-        return Answer(await self.turns.list(lambda: self.folder.curves(name)))
+        return FiniteJSONResponse(await self.turns.list(lambda: self.folder.curves(name)))
 
     async def view(self, request: Request) -> Response:
         name, view = request.path_params["name"], request.path_params["view"]
@@ -117,9 +117,9 @@ class Studio:
         body = await read_json(request, BODY)
         model = await self._model(request, name)
         if view in QUICK:
-            return Answer(await self.turns.step(lambda: VIEWS[view](model, body)))
+            return FiniteJSONResponse(await self.turns.step(lambda: VIEWS[view](model, body)))
         turn = self.turns.report if view in REPORTS else self.turns.look
-        return Answer(await turn(request, name, lambda: VIEWS[view](model, body)))
+        return FiniteJSONResponse(await turn(request, name, lambda: VIEWS[view](model, body)))
 
     async def alone(self, request: Request) -> Response:
         view = request.path_params["view"]
@@ -127,8 +127,8 @@ class Studio:
             raise UnknownError(f"unknown view {view[:100]!r}")
         body = await read_json(request, BODY)
         if view in QUICK:
-            return Answer(await self.turns.step(lambda: ALONE[view](body)))
-        return Answer(await self.turns.look(request, f"/{view}", lambda: ALONE[view](body)))
+            return FiniteJSONResponse(await self.turns.step(lambda: ALONE[view](body)))
+        return FiniteJSONResponse(await self.turns.look(request, f"/{view}", lambda: ALONE[view](body)))
 
     async def xray(self, request: Request) -> Response:
         """The report, as a page for a frame of ours."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recur.decoding import Choice
 from recur.errors import OptionError
-from recur.serve.http.fields import field
+from recur.serve.http.requests import get_field
 from recur.utils.types import JsonObject
 
 TEXT = 4000
@@ -12,7 +12,7 @@ TEXT = 4000
 
 
 def text_of(request: JsonObject) -> str:
-    text = field(request, "text", "")
+    text = get_field(request, "text", "")
     if len(text) > TEXT:
         raise OptionError(f"the text is too long: {len(text):,} characters, at most {TEXT:,}")
     return text
@@ -21,7 +21,7 @@ def text_of(request: JsonObject) -> str:
 def choice_of(request: JsonObject) -> Choice:
     """Temperature, top-k and top-p."""
     return Choice(
-        temperature=field(request, "temperature", 1.0, 0.05, 5),
-        top_k=field(request, "top_k", 0, 0, 10**6),
-        top_p=field(request, "top_p", 1.0, 0.01, 1),
+        temperature=get_field(request, "temperature", 1.0, 0.05, 5),
+        top_k=get_field(request, "top_k", 0, 0, 10**6),
+        top_p=get_field(request, "top_p", 1.0, 0.01, 1),
     )

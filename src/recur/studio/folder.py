@@ -13,7 +13,7 @@ from pathlib import Path
 from recur.errors import OptionError, RecurError, RunError
 from recur.runs import Run, holder_of, is_run
 from recur.runs.safe_dir import Place
-from recur.serve.http.answers import UnknownError, error_text, without_folders
+from recur.serve.http.responses import UnknownError, error_text, without_folders
 from recur.studio.loaded import LoadedModel
 from recur.studio.points import Tail, seconds_left
 from recur.studio.summaries import NOTES, UNKNOWN, describe, history, measurements

@@ -19,7 +19,7 @@ from recur.diagnostics.gradient_flow import LETTERS, fit_decay, terms_of
 from recur.diagnostics.subject import layer_name
 from recur.errors import OptionError
 from recur.ops.bptt import BPTT
-from recur.serve.http.fields import field, number
+from recur.serve.http.requests import get_field, finite_or_none
 from recur.studio.fields import text_of
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.rescaled import radius_of, rescaled
@@ -52,7 +52,7 @@ class Asked:
 
     @staticmethod
     def of(request: JsonObject, length: int) -> Asked:
-        losses, mode = field(request, "losses", "last"), field(request, "mode", "full")
+        losses, mode = get_field(request, "losses", "last"), get_field(request, "mode", "full")
         for name, value, known in (("losses", losses, ("last", "all")), ("mode", mode, MODES)):
             if value not in known:
                 raise OptionError(f"{name} must be one of {', '.join(known)}, got {value[:40]!r}")
@@ -62,8 +62,8 @@ class Asked:
         if not isinstance(cuts, list) or not all(type(cut) is int and 0 < cut < steps for cut in cuts):
             raise OptionError(f"cuts must be steps in 1 … {steps - 1}, before each of which the state is detached")
         return Asked(
-            every, steps, mode, field(request, "tau", 8, 1, LAST), field(request, "keep", 0.9, 0.05, 1.0),
-            field(request, "seed", 0, 0, 2**31), tuple(cuts), field(request, "radius", 0.0, 0.0, 10.0),
+            every, steps, mode, get_field(request, "tau", 8, 1, LAST), get_field(request, "keep", 0.9, 0.05, 1.0),
+            get_field(request, "seed", 0, 0, 2**31), tuple(cuts), get_field(request, "radius", 0.0, 0.0, 10.0),
         )  # fmt: skip
 
     @property
@@ -104,8 +104,8 @@ def gradients(model: LoadedModel, request: JsonObject) -> JsonObject:
         "length": len(subject.inputs),
         "xi": asked.xi(torch.tensor([asked.steps - 1]))[0].tolist(),
         "radius": max((radius_of(layer) for layer in subject.layers), default=0.0),
-        "norm": number(found.norm),
-        "theta": number(getattr(model.language.options, "clip", None)),
+        "norm": finite_or_none(found.norm),
+        "theta": finite_or_none(getattr(model.language.options, "clip", None)),
         "clips": _clips(model),
     }
 
@@ -148,7 +148,7 @@ class Measured:
                 line = grads.double().sum(0).norm(dim=-1)  # rows read the same, and each has its own loss
                 decay = fit_decay(line.flip(0).numpy())
                 about = {"name": f"{state}, {layer_name(suffix)}", "norms": _numbers(line)}
-                found.append({**about, "decay": number(decay.decay), "memory": decay.memory})
+                found.append({**about, "decay": finite_or_none(decay.decay), "memory": decay.memory})
         return found
 
     def terms(self) -> list[tuple[JsonObject, Tensor]]:
@@ -159,7 +159,7 @@ class Measured:
             names = {LETTERS[name]: name for name in norms}
             for letter, terms in sorted(terms_of(trace, together=True).items(), reverse=True):  # W before U
                 about: JsonObject = {"name": f"{letter}, {layer_name(suffix)}", "norms": _numbers(terms.norms[::-1])}
-                about |= {"largest": terms.largest, "share": number(terms.share), "needed": terms.steps}
+                about |= {"largest": terms.largest, "share": finite_or_none(terms.share), "needed": terms.steps}
                 if self.asked.every:
                     about["by_loss"] = [_numbers(row[: k + 1]) for k, row in enumerate(norms[names[letter]])]
                 found.append((about, self.weights[f"recurrent.{names[letter]}{suffix}"]))
@@ -174,17 +174,17 @@ def _term(found: tuple[JsonObject, Tensor], full: tuple[JsonObject, Tensor]) -> 
     (about, G), (of_full, whole) = found, full
     size, most = float(G.double().norm()), float(whole.double().norm())
     cosine = float((G.double() * whole.double()).sum()) / (size * most) if size * most > 0 else None
-    sums = {"whole": number(size), "whole_full": number(most), "cosine": None if cosine is None else number(cosine)}
+    sums = {"whole": finite_or_none(size), "whole_full": finite_or_none(most), "cosine": None if cosine is None else finite_or_none(cosine)}
     return {**about, "full": of_full["norms"], **sums}
 
 
 def _numbers(values: Tensor | list[float]) -> list[float | None]:
     given = values.tolist() if isinstance(values, Tensor) else values
-    return [number(float(f"{value:.{DIGITS}g}")) for value in given]
+    return [finite_or_none(float(f"{value:.{DIGITS}g}")) for value in given]
 
 
 def _clips(model: LoadedModel) -> list[JsonObject]:
     """How often training clipped the gradient, over time."""
     entries = model.language.run.metrics()[-CLIPS:]
     names = {"step": "step", "clipped": "clipped", "norm": "grad_norm"}
-    return [{name: number(entry.get(key)) for name, key in names.items()} for entry in entries]
+    return [{name: finite_or_none(entry.get(key)) for name, key in names.items()} for entry in entries]

@@ -18,7 +18,7 @@ from recur.diagnostics.lab.parameters import Network
 from recur.errors import OptionError, unknown
 from recur.i18n import Language, in_language
 from recur.models import LanguageModel
-from recur.serve.http.fields import field
+from recur.serve.http.requests import get_field
 from recur.studio.reporting import language_of
 from recur.tasks import make_options
 from recur.utils.types import JsonObject
@@ -85,17 +85,17 @@ def labs(_: JsonObject) -> JsonObject:
 
 
 def run_lab(request: JsonObject) -> JsonObject:
-    name = field(request, "name", "vanishing")
+    name = get_field(request, "name", "vanishing")
     if name not in LABS:
         raise OptionError(unknown("lab", name[:40], LABS))
     given: dict[str, float] = {}
     for setting in LABS[name].settings:
         whole = float(setting.step).is_integer()
         default = int(setting.value) if whole else float(setting.value)
-        given[setting.name] = field(request, setting.name, default, setting.low, setting.high)
-    language = language_of(field(request, "language", "en"))
+        given[setting.name] = get_field(request, setting.name, default, setting.low, setting.high)
+    language = language_of(get_field(request, "language", "en"))
     paragraph, svg = _measured(name, **given)
-    figure = _in_colours(svg, field(request, "theme", "light") == "dark", language)
+    figure = _in_colours(svg, get_field(request, "theme", "light") == "dark", language)
     return {"name": name, "paragraph": in_language(paragraph, language), "figure": figure}
 
 

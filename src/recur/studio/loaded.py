@@ -19,7 +19,7 @@ from recur.diagnostics.subject import FEWEST
 from recur.errors import RecurError, RunError, TextError
 from recur.nn import Recurrent
 from recur.runs import Run
-from recur.serve.http.fields import field
+from recur.serve.http.requests import get_field
 from recur.studio.fields import text_of
 from recur.studio.reading import Reading, Readings
 from recur.tasks import predictor_of
@@ -105,8 +105,8 @@ class LoadedModel:
 
     def read(self, request: JsonObject) -> tuple[str, Reading]:
         """The text of a request, read: whole, or what follows one that was read before."""
-        text, base = text_of(request), field(request, "base", "")
-        return self.readings.read(text, base, field(request, "keep", 0) if base else 0)
+        text, base = text_of(request), get_field(request, "base", "")
+        return self.readings.read(text, base, get_field(request, "keep", 0) if base else 0)
 
 
 def display_text(token: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from recur.baselines.forecasts import SeasonalNaive
 from recur.data.text.trees import parse_tree
 from recur.errors import OptionError, RecurError, TextError
-from recur.serve.http.fields import field
+from recur.serve.http.requests import get_field
 from recur.studio.loaded import LoadedModel
 from recur.studio.looking import numbers_of
 from recur.studio.validation import kind_of
@@ -24,7 +24,7 @@ HISTORY = 240
 
 
 def predict(model: LoadedModel, request: JsonObject) -> JsonObject:
-    predictor, given = model.predictor, field(request, "input", "")
+    predictor, given = model.predictor, get_field(request, "input", "")
     if len(given) > LONGEST:
         raise OptionError(f"the input is too long: {len(given):,} characters, at most {LONGEST:,}")
     kind = kind_of(predictor)

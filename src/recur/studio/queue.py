@@ -25,7 +25,7 @@ from recur.i18n import Language, in_language
 from recur.runs import holder_of, is_run
 from recur.runs.manifest import parse_object
 from recur.runs.safe_dir import Place
-from recur.serve.http.answers import BusyError, UnknownError, without_folders
+from recur.serve.http.responses import BusyError, UnknownError, without_folders
 from recur.studio.job import AT_WORK, Job
 from recur.studio.points import last_point
 from recur.studio.printed import MEASURED, NOTHING, last_line

@@ -29,7 +29,7 @@ from recur.data.text.corpus import normalised
 from recur.data.text.stream import Ids
 from recur.errors import OptionError
 from recur.models import LanguageModel
-from recur.serve.http.answers import GoneError
+from recur.serve.http.responses import GoneError
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
 

@@ -7,7 +7,7 @@ import copy
 from recur.diagnostics import xray
 from recur.diagnostics.report import Report
 from recur.i18n import Language
-from recur.serve.http.fields import field
+from recur.serve.http.requests import get_field
 from recur.studio.loaded import LoadedModel
 from recur.utils.types import JsonObject
 
@@ -24,7 +24,7 @@ def language_of(asked: str) -> Language:
 
 def diagnosis(model: LoadedModel, request: JsonObject) -> JsonObject:
     """What it opens with, and the level of every finding."""
-    language = language_of(field(request, "language", "en"))
+    language = language_of(get_field(request, "language", "en"))
     report = report_of(model)
     found = report.diagnosis
     return {

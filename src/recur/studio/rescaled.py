@@ -11,7 +11,7 @@ from recur.diagnostics import Subject
 from recur.diagnostics.jacobian import Linearised, recurrent_blocks
 from recur.diagnostics.subject import Layer
 from recur.errors import OptionError
-from recur.serve.http.fields import field, number
+from recur.serve.http.requests import get_field, finite_or_none
 from recur.studio.fields import text_of
 from recur.studio.loaded import LoadedModel
 from recur.utils.types import JsonObject
@@ -42,11 +42,11 @@ def rescaled(subject: Subject, radius: float) -> Subject:
 
 def eigenvalues(model: LoadedModel, request: JsonObject) -> JsonObject:
     """Of each block of W of a layer, and of ∂s_t/∂s_{t−1} at one step of a text."""
-    subject = rescaled(model.subject(text_of(request), fewest=2), field(request, "radius", 0.0, 0.0, 10.0))
+    subject = rescaled(model.subject(text_of(request), fewest=2), get_field(request, "radius", 0.0, 0.0, 10.0))
     layers = subject.layers
-    layer = layers[field(request, "layer", 0, 0, len(layers) - 1)]
+    layer = layers[get_field(request, "layer", 0, 0, len(layers) - 1)]
     steps = Linearised(layer)
-    step = field(request, "step", steps.steps, 1, steps.steps)
+    step = get_field(request, "step", steps.steps, 1, steps.steps)
     blocks = recurrent_blocks(layer)
     if not blocks and steps.N > WIDEST:
         raise OptionError(f"eigenvalues are shown of matrices up to {WIDEST} × {WIDEST}, and this state has {steps.N}")
@@ -58,8 +58,8 @@ def eigenvalues(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 def _block(name: str, matrix: Tensor) -> JsonObject:
     values = _eigenvalues(matrix)
-    pairs = [[number(round(float(v.real), 5)), number(round(float(v.imag), 5))] for v in values]
-    return {"name": name, "values": pairs, "radius": number(float(values.abs().max()))}
+    pairs = [[finite_or_none(round(float(v.real), 5)), finite_or_none(round(float(v.imag), 5))] for v in values]
+    return {"name": name, "values": pairs, "radius": finite_or_none(float(values.abs().max()))}
 
 
 def _eigenvalues(matrix: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from recur.decoding.sampling import NEVER_WRITTEN
 from recur.errors import OptionError
 from recur.models.inputs import beside, positions, split_state
-from recur.serve.http.fields import field, number
+from recur.serve.http.requests import get_field, finite_or_none
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.reading import Reading
 from recur.utils.types import JsonObject
@@ -26,7 +26,7 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
     """How much each of the last tokens adds to the log-probability of the likeliest next one, or of the one named."""
     vocab = model.language.vocab
     _, reading = model.read(request)
-    token = field(request, "token", "")
+    token = get_field(request, "token", "")
     if token and token not in vocab.ids:
         raise OptionError(f"token {token[:40]!r} is not in the vocabulary")
     target = vocab.ids[token] if token else likeliest(model, reading)
@@ -40,7 +40,7 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
     about: JsonObject = {"target": shown_text(vocab.tokens[target]), "token": vocab.tokens[target]}
     about |= {"words": vocab.tokenizer.kind != "char", "backward": model.language.backward}
     if not ids.shape[1]:  # nothing but what precedes every text
-        return {**about, "tokens": [], "values": [], "before": 0.0, "p": number(float(mark.logits.softmax(-1)[target]))}
+        return {**about, "tokens": [], "values": [], "before": 0.0, "p": finite_or_none(float(mark.logits.softmax(-1)[target]))}
     state = tuple(tuple(part.detach().requires_grad_(part.is_floating_point()) for part in s) for s in start)
     x = network.embedding.vectors(ids).detach().requires_grad_()
     with torch.enable_grad():
@@ -57,9 +57,9 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
     return {
         **about,
         "tokens": [shown_text(vocab.tokens[k]) for k in ids[0].tolist()],
-        "values": [number(value) for value in values],
-        "before": number(sum(earlier)),
-        "p": number(float(logp.detach().exp())),
+        "values": [finite_or_none(value) for value in values],
+        "before": finite_or_none(sum(earlier)),
+        "p": finite_or_none(float(logp.detach().exp())),
     }
 
 

@@ -15,7 +15,7 @@ from recur.diagnostics.gates import Activation, activations
 from recur.diagnostics.subject import Layer
 from recur.diagnostics.units import correlations, features, similar_elsewhere, similar_spans, tokens_read
 from recur.errors import OptionError
-from recur.serve.http.fields import field, number
+from recur.serve.http.requests import get_field, finite_or_none
 from recur.studio.fields import text_of
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.looking import Looked, look
@@ -49,11 +49,11 @@ class Signal(NamedTuple):
 
 def _signal(subject: Subject, request: JsonObject) -> Signal:
     layers = subject.layers
-    number_ = field(request, "layer", 0, 0, len(layers) - 1)
+    number_ = get_field(request, "layer", 0, 0, len(layers) - 1)
     layer = layers[number_]
     gates = activations(layer)
     names = [*(f"state {name}" for name in layer.states), *(f"gate {name}" for name in gates)]
-    signal = field(request, "signal", names[0])
+    signal = get_field(request, "signal", names[0])
     if signal not in names:
         raise OptionError(f"signal must be one of {', '.join(names)}, got {signal!r}")
     values, bounded = _values(layer, gates, signal)
@@ -77,7 +77,7 @@ def unit_activations(model: LoadedModel, request: JsonObject) -> JsonObject:
     looked = look(model, text_of(request))
     tokens, signal = looked.tokens, _signal(looked.subject, request)
     values = signal.values
-    unit = field(request, "unit", 0, 0, values.shape[1] - 1)
+    unit = get_field(request, "unit", 0, 0, values.shape[1] - 1)
     scale = 1.0 if signal.bounded else max(float(values[:, unit].abs().max()), 1e-9)
     best = {}
     for name, series in (features(tokens) if looked.features is None else looked.features).items():
@@ -87,7 +87,7 @@ def unit_activations(model: LoadedModel, request: JsonObject) -> JsonObject:
     return {
         "tokens": tokens,
         "words": looked.words,
-        "values": [number(value) for value in (values[:, unit] / scale).tolist()],
+        "values": [finite_or_none(value) for value in (values[:, unit] / scale).tolist()],
         "scale": scale,
         "unit": unit,
         "units": values.shape[1],
@@ -108,7 +108,7 @@ def unit_map(model: LoadedModel, request: JsonObject) -> JsonObject:
         "tokens": tokens[-COLUMNS:],
         "units": cells.shape[0],
         "all_units": signal.values.shape[1],
-        "scale": number(scale),
+        "scale": finite_or_none(scale),
         "cells": base64.b64encode(cells.numpy().tobytes()).decode(),
     }
 
@@ -119,8 +119,8 @@ def unit_map(model: LoadedModel, request: JsonObject) -> JsonObject:
 def similar(model: LoadedModel, request: JsonObject) -> JsonObject:
     """Spans whose state is similar to that at the end of a span: in the text itself, and in what it learned from."""
     subject = look(model, text_of(request)).subject
-    begin, end = field(request, "begin", 0), field(request, "end", 1)
-    layer = field(request, "layer", 0, 0, len(subject.layers) - 1)
+    begin, end = get_field(request, "begin", 0), get_field(request, "end", 1)
+    layer = get_field(request, "layer", 0, 0, len(subject.layers) - 1)
     spans = similar_spans(subject, begin, end, layer)
     found: JsonObject = {"spans": [span._asdict() for span in spans if span.similarity >= SIMILAR], "training": None}
     learned = model.kept("training text", lambda: _training_text(model))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recur.errors import CellError, OptionError
 from recur.i18n import in_language, said
-from recur.serve.http.fields import field, number
+from recur.serve.http.requests import get_field, finite_or_none
 from recur.studio.equations import EquationError, Equations, Network, read
 from recur.studio.equations.python_cell import PythonCell, python_cell
 from recur.studio.equations.textbook import EXAMPLES, TEXTBOOK
@@ -50,14 +50,14 @@ class Asked:
 def step(request: JsonObject) -> JsonObject:
     """A cell with toy weights."""
     try:
-        asked = _asked(request, field(request, "cell", "elman"))
+        asked = _asked(request, get_field(request, "cell", "elman"))
     except EquationError as error:
         return _mistake(error)
-    units = field(request, "units", 4, 1, UNITS)
+    units = get_field(request, "units", 4, 1, UNITS)
     symbols = list(dict.fromkeys(asked.text))
     K = len(symbols)
     network = Network(asked.equations, K, units, K)
-    weights = network.toy_weights(field(request, "seed", 0, 0, 10**6))
+    weights = network.toy_weights(get_field(request, "seed", 0, 0, 10**6))
     shown = Shown(list(range(units)), list(range(K)), symbols, network.sizes)
     return _worked(request, asked, network, weights, [symbols.index(sign) for sign in asked.text], shown)
 
@@ -93,12 +93,12 @@ def _asked(request: JsonObject, cell: str) -> Asked:
             said("cell must be one of {known}, got {got}", known=", ".join((*TEXTBOOK, OWN)), got=repr(cell[:40]))
         )
     text = _text_of(request)
-    written = field(request, "equations", "") if cell == OWN else TEXTBOOK[cell].text
+    written = get_field(request, "equations", "") if cell == OWN else TEXTBOOK[cell].text
     return Asked(read(written), cell, text)
 
 
 def _text_of(request: JsonObject) -> str:
-    text = field(request, "text", "machine")
+    text = get_field(request, "text", "machine")
     if not 2 <= len(text) <= STEPS + 1:
         raise OptionError(
             said("a text of 2 to {most} characters is stepped through, got {count}", most=STEPS + 1, count=len(text))
@@ -177,7 +177,7 @@ def _edits(request: JsonObject, name: str) -> Edits:
             raise OptionError(f"{name} must hold objects of numbers")
         found[place] = {}
         for k, value in numbers.items():
-            if not k.isdecimal() or len(k) > 6 or number(value) is None:
+            if not k.isdecimal() or len(k) > 6 or finite_or_none(value) is None:
                 raise OptionError(said("{name} has {got}, which is no number", name=name, got=repr(value)[:40]))
             found[place][int(k)] = float(value)
     return found

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from recur.errors import RecurError
-from recur.serve.http.answers import BusyError
+from recur.serve.http.responses import BusyError
 from recur.studio.turns import STREAMS, Turns
 
 Pieces = Generator[str, None, None]

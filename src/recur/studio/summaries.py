@@ -10,8 +10,8 @@ from recur.options import parse_toml
 from recur.runs import Run, read_json, read_jsonl, read_tail
 from recur.runs.safe_dir import Place
 from recur.runs.weights import read_about
-from recur.serve.http.answers import error_text, without_folders
-from recur.serve.http.fields import number
+from recur.serve.http.responses import error_text, without_folders
+from recur.serve.http.requests import finite_or_none
 from recur.studio.points import last_point, thinned
 from recur.tasks import options_of_run, task_of
 from recur.tasks.metrics import best_of
@@ -60,16 +60,16 @@ def measurements(path: Path, metric: str) -> JsonObject:
     """
     entries = read_tail(path / "metrics.jsonl")
     measured = (*entries, read_about(Place(path), "model.safetensors"))
-    values = [value for entry in measured if (value := number(entry.get(metric))) is not None]
-    last = max((entries[-1] if entries else {}, last_point(path)), key=lambda entry: number(entry.get("step")) or 0)
+    values = [value for entry in measured if (value := finite_or_none(entry.get(metric))) is not None]
+    last = max((entries[-1] if entries else {}, last_point(path)), key=lambda entry: finite_or_none(entry.get("step")) or 0)
     return {
         "best": best_of(metric, values) if values else None,
         "baseline": _baseline(path, metric),
-        "step": number(last.get("step")) or 0,
-        "tokens": number(last.get("predictions")) or 0,
-        "seconds": number(last.get("seconds")) or 0,
-        "progress": number(last.get("progress")) or 0.0,
-        "train_loss": number(last.get("train_loss")),
+        "step": finite_or_none(last.get("step")) or 0,
+        "tokens": finite_or_none(last.get("predictions")) or 0,
+        "seconds": finite_or_none(last.get("seconds")) or 0,
+        "progress": finite_or_none(last.get("progress")) or 0.0,
+        "train_loss": finite_or_none(last.get("train_loss")),
         "notes": notes_of(path),
     }
 
@@ -78,7 +78,7 @@ def history(path: Path, points: Sequence[JsonObject]) -> JsonObject:
     """Of one run: its options, its samples, and every curve with what it can be drawn over. What training itself gave
     is drawn from the points on the way, if there are any, and the rest from the measurements."""
     entries = read_jsonl(path / "metrics.jsonl")
-    samples = {number(entry.get("step")): str(entry.get("text", "")) for entry in read_jsonl(path / "samples.jsonl")}
+    samples = {finite_or_none(entry.get("step")): str(entry.get("text", "")) for entry in read_jsonl(path / "samples.jsonl")}
     return {
         "config": _config(path),
         "curves": _curves(entries) | _curves(points),
@@ -87,13 +87,13 @@ def history(path: Path, points: Sequence[JsonObject]) -> JsonObject:
 
 
 def _curves(entries: Sequence[JsonObject]) -> JsonObject:
-    keys = dict.fromkeys(key for entry in entries for key, value in entry.items() if number(value) is not None)
+    keys = dict.fromkeys(key for entry in entries for key, value in entry.items() if finite_or_none(value) is not None)
     found: JsonObject = {}
     for key in keys:
         if key not in NO_CURVES:
-            values = [number(entry.get(key)) for entry in entries]
+            values = [finite_or_none(entry.get(key)) for entry in entries]
             kept = thinned(values)
-            axes = {name: [number(entries[k].get(own)) for k in kept] for name, own in AXES.items()}
+            axes = {name: [finite_or_none(entries[k].get(own)) for k in kept] for name, own in AXES.items()}
             found[key] = {**axes, "value": [values[k] for k in kept]}
     return found
 
@@ -128,7 +128,7 @@ def _baseline(path: Path, metric: str) -> JsonObject | None:
     found = [
         (str(model.get("name", "")), value)
         for model in models
-        if isinstance(model, dict) and (value := number(model.get("value"))) is not None
+        if isinstance(model, dict) and (value := finite_or_none(model.get("value"))) is not None
     ]
     best = best_of(metric, [value for _, value in found]) if found else None
     return next(({"name": name, "value": value} for name, value in found if value == best), None)

@@ -20,7 +20,7 @@ from recur.data.text.recognition import recognise
 from recur.data.text.tokenizers import composed
 from recur.errors import OptionError, RecurError, TextError
 from recur.runs.safe_dir import PART, Place, write_all
-from recur.serve.http.answers import TooLargeError, UnknownError
+from recur.serve.http.responses import TooLargeError, UnknownError
 from recur.tasks.recognise import CHOICES, TASKS
 from recur.utils.files import sync_folder
 from recur.utils.types import JsonObject

@@ -20,9 +20,9 @@ from starlette.routing import Route
 
 from recur.errors import OptionError
 from recur.i18n import Language, in_language
-from recur.serve.http.answers import Answer, ForbiddenError, UnknownError
-from recur.serve.http.body import read_json
-from recur.serve.http.fields import field
+from recur.serve.http.responses import FiniteJSONResponse, ForbiddenError, UnknownError
+from recur.serve.http.requests import read_json
+from recur.serve.http.requests import get_field
 from recur.studio import schema
 from recur.studio.folder import Folder
 from recur.studio.job import Job
@@ -64,7 +64,7 @@ class Training:
 
     async def tasks(self, request: Request) -> Response:
         language = asked_language(request)
-        return Answer({"tasks": await self.turns.list(lambda: schema.tasks(language))})
+        return FiniteJSONResponse({"tasks": await self.turns.list(lambda: schema.tasks(language))})
 
     async def watch(self, request: Request) -> Response:
         language = language_of(request.query_params.get("language", ""))  # an event source has no header for it
@@ -73,7 +73,7 @@ class Training:
     async def jobs(self, request: Request) -> Response:
         texts = await self.turns.list(self.texts.list)
         limits = {"text": TEXT}
-        return Answer(
+        return FiniteJSONResponse(
             {
                 "jobs": self.queue.jobs(asked_language(request)),
                 "texts": texts,
@@ -86,13 +86,13 @@ class Training:
     async def add(self, request: Request) -> Response:
         self._check_allowed()
         body = await read_json(request, BODY)
-        task, options = field(body, "task", ""), body.get("options", {})
+        task, options = get_field(body, "task", ""), body.get("options", {})
         if task not in task_names():
             raise OptionError(f"unknown task {task[:60]!r}")
         if not isinstance(options, dict):
             raise OptionError("options must be a JSON object")
-        job = Job(field(body, "name", ""), task, field(body, "text", ""), options, keep=_switch(body, "keep"))
-        return Answer({"name": (await self.turns.list(lambda: self.queue.add(job))).name})
+        job = Job(get_field(body, "name", ""), task, get_field(body, "text", ""), options, keep=_switch(body, "keep"))
+        return FiniteJSONResponse({"name": (await self.turns.list(lambda: self.queue.add(job))).name})
 
     async def change(self, request: Request) -> Response:
         self._check_allowed()
@@ -109,7 +109,7 @@ class Training:
         if verb not in verbs:
             raise UnknownError(f"unknown request {verb[:60]!r}")
         await self.turns.list(verbs[verb])
-        return Answer({"jobs": self.queue.jobs(asked_language(request))})
+        return FiniteJSONResponse({"jobs": self.queue.jobs(asked_language(request))})
 
     async def receive(self, request: Request) -> Response:
         """A text on its way to disk, never more of it in memory than a piece."""
@@ -132,11 +132,11 @@ class Training:
         finally:
             if text.new and not keep:  # it cannot be read, or was only to be looked at
                 self.texts.remove(text.name)
-        return Answer(found)
+        return FiniteJSONResponse(found)
 
     async def look(self, request: Request) -> Response:
         name, language = request.path_params["name"], asked_language(request)
-        return Answer(await self.turns.list(lambda: self._looked(name, language)))
+        return FiniteJSONResponse(await self.turns.list(lambda: self._looked(name, language)))
 
     def _looked(self, name: str, language: Language) -> JsonObject:
         found = self.texts.look(name)
@@ -148,8 +148,8 @@ class Training:
     async def notes(self, request: Request) -> Response:
         self._check_allowed()
         name, body = request.path_params["name"], await read_json(request, BODY)
-        await self.turns.list(lambda: self.folder.write_notes(name, field(body, "text", "")))
-        return Answer({})
+        await self.turns.list(lambda: self.folder.write_notes(name, get_field(body, "text", "")))
+        return FiniteJSONResponse({})
 
     def _check_allowed(self) -> None:
         if self.read_only:

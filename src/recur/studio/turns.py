@@ -17,7 +17,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from starlette.requests import ClientDisconnect, Request
 
 from recur.errors import RecurError
-from recur.serve.http.answers import BusyError
+from recur.serve.http.responses import BusyError
 
 SLOW = 3
 """Runs whose slow views are computed at once."""

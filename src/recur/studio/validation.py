@@ -12,7 +12,7 @@ from recur.data.text import SPECIALS
 from recur.data.text.trees import read_trees
 from recur.diagnostics.task_probes import JUDGES, MOST, judge
 from recur.errors import OptionError, RecurError
-from recur.serve.http.fields import field, number
+from recur.serve.http.requests import get_field, finite_or_none
 from recur.studio.loaded import LoadedModel
 from recur.tasks.classes import classes_of, confusion
 from recur.tasks.examples import split
@@ -205,12 +205,12 @@ def mistakes(model: LoadedModel, request: JsonObject) -> JsonObject:
     table = confusion(targets, predictions, len(names))
     answer: JsonObject = {"classes": list(names), "table": table.tolist(), "examples": []}
     if "right" in request:
-        right = field(request, "right", 0, 0, len(names) - 1)
-        said = field(request, "said", 0, 0, len(names) - 1)
+        right = get_field(request, "right", 0, 0, len(names) - 1)
+        said = get_field(request, "said", 0, 0, len(names) - 1)
         places = [k for k, pair in enumerate(zip(targets, predictions, strict=True)) if pair == (right, said)]
         texts = model.kept("judged texts", lambda: _judged_texts(predictor))
         answer["examples"] = [
-            {"text": texts[k] if k < len(texts) else "", "sure": number(sure[k]) if sure else None}
+            {"text": texts[k] if k < len(texts) else "", "sure": finite_or_none(sure[k]) if sure else None}
             for k in places[:CELL]
         ]
         answer["count"] = len(places)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from recur.i18n import Language
-from recur.serve.http.answers import BusyError, encode
+from recur.serve.http.responses import BusyError, encode_json
 from recur.studio.folder import Folder
 from recur.studio.queue import Queue
 from recur.studio.turns import Turns
@@ -78,7 +78,7 @@ class Watch(Response):
         while True:
             news = await self.turns.list(self.look)
             quiet = 0 if news else quiet + 1
-            body = b"data: " + encode(news) + b"\n\n" if news else b":\n\n" if quiet % ALIVE == 0 else b""
+            body = b"data: " + encode_json(news) + b"\n\n" if news else b":\n\n" if quiet % ALIVE == 0 else b""
             if body:
                 await send({"type": "http.response.body", "body": body, "more_body": True})
             await anyio.sleep(EVERY)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recur.data.text import UNK
 from recur.decoding.sampling import NEVER_WRITTEN, go_on, make_generator
-from recur.serve.http.fields import field, number
+from recur.serve.http.requests import get_field, finite_or_none
 from recur.studio.fields import choice_of
 from recur.studio.loaded import LoadedModel, display_text, without_specials
 from recur.studio.reading import Reading
@@ -45,13 +45,13 @@ def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
                 "token": language.vocab.tokens[k],
                 "text": display_text(language.vocab.tokens[k]),
                 "insert": _inserted(model, reading, k),
-                "p": number(float(probability[k])),
-                "drawn": number(float(drawn[k])),
+                "p": finite_or_none(float(probability[k])),
+                "drawn": finite_or_none(float(drawn[k])),
             }
             for k in likeliest
         ],
         "half": reading.half,
-        "entropy": number(float(-(positive * positive.log()).sum())),
+        "entropy": finite_or_none(float(-(positive * positive.log()).sum())),
         "tokens": reading.end.tokens - 1,
         "unknown": _unknown(model, reading),
         "backward": language.backward,
@@ -95,15 +95,15 @@ def _unknown(model: LoadedModel, reading: Reading) -> JsonObject:
         "count": found.total(),
         "seen": vocab.counts[UNK],
         "of": sum(vocab.counts),
-        "p": number(float(reading.end.logits.softmax(-1)[UNK])),
+        "p": finite_or_none(float(reading.end.logits.softmax(-1)[UNK])),
     }
 
 
 def generate(model: LoadedModel, request: JsonObject) -> Generator[str, None, None]:
     """A continuation, piece by piece. A bad request is refused before the first one."""
     choice = choice_of(request)
-    length = field(request, "length", 200, 1, LENGTH)
-    seed = field(request, "seed", 0) if "seed" in request else None
+    length = get_field(request, "length", 200, 1, LENGTH)
+    seed = get_field(request, "seed", 0) if "seed" in request else None
     _, reading = model.read(request)
     first = _writable(model, reading)
     drawn = go_on(model.language.model, first[None], reading.end.state, length, choice, make_generator(seed))

@@ -1,40 +1,154 @@
-"""The server under the page: uvicorn, with limits on what a client may take.
-
-uvicorn waits for a request as long as its client likes. Here a connection is closed that does not send a whole request
-in time, that does not read its answer, or that is idle while newer ones have no place. What is no HTTP gets one line of
-JSON, as every other refusal, and leaves nothing on the server's screen.
-"""
+"""Where a server listens: checked before anything is loaded, and taken before anything is said of it."""
 
 from __future__ import annotations
 
-import asyncio
+import errno
+import ipaddress
 import socket
+from recur.errors import OptionError
+import secrets
+from abc import (ABC, abstractmethod)
+from urllib.parse import urlsplit
+from starlette.datastructures import (Headers, MutableHeaders)
+from starlette.responses import Response
+from starlette.types import (ASGIApp, Message, Receive, Scope, Send)
+from recur.serve.http.responses import refusal
+import asyncio
 import sys
 from http import HTTPStatus
-
 import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from recur.serve.http.responses import error_json
 
-from recur.serve.http.answers import error_line
-from recur.serve.http.guard import HEAD
+def check_address(host: str, port: int, has_token: bool) -> None:
+    if not 0 <= port < 65536:
+        raise OptionError(f"--port must lie in 0 … 65535, got {port}")
+    if not _is_loopback(host) and not has_token:
+        raise OptionError(f"--host {host} can be reached from other machines; it needs --token")
 
-REQUEST = 10.0
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise OptionError(f"port {port} is in use; say another --port, or 0 for any that is free") from None
+
+
+def server_url(listening: socket.socket, host: str) -> str:
+    name = f"[{host}]" if listening.family == socket.AF_INET6 else host
+    return f"http://{name}:{listening.getsockname()[1]}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_HEADER_BYTES = 16 * 1024
+"""Bytes of a request line and its headers."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start")
+
+
+class RequestGuard(ABC):
+    """ASGI middleware. `hosts` are the names under which the server may be called; None is any."""
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None = LOOPBACK) -> None:
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] in RESPONSE_STARTS:
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)  # a report in a frame has a policy of its own
+            await send(message)
+
+        await (self._rejection(scope, Headers(scope=scope)) or self.app)(scope, receive, with_headers)
+
+    @abstractmethod
+    def admit(self, scope: Scope, headers: Headers, port: int) -> Response | None:
+        """The response to a request that has not said who it is; None for one that may pass."""
+
+    def refuse(self, status: int, text: str) -> Response:
+        return refusal(status, text)
+
+    def _rejection(self, scope: Scope, headers: Headers) -> Response | None:
+        """The response to a request that must not pass; None for one that may."""
+        if sum(len(name) + len(value) for name, value in headers.raw) + len(scope["raw_path"]) > MAX_HEADER_BYTES:
+            return self.refuse(431, f"the request's headers are too large: at most {MAX_HEADER_BYTES:,} bytes")
+        host = headers.get("host", "")
+        name, port = _split_host(host)
+        if not name or (self.hosts is not None and name not in self.hosts):
+            return self.refuse(400, f"unknown Host header {host[:100]!r}")
+        if any(_split_host(origin.partition("://")[2]) != (name, port) for origin in headers.getlist("origin")):
+            return self.refuse(403, "cross-origin request refused")
+        method = scope.get("method", "GET")  # a WebSocket has none
+        if not all(_is_same_site(site, method, headers) for site in headers.getlist("sec-fetch-site")):
+            return self.refuse(403, "request from another site refused; paste the address into the browser's own line")
+        return self.admit(scope, headers, port)
+
+
+def bearer_token(headers: Headers) -> str:
+    """The token that a request carries in its Authorization header."""
+    return headers.get("authorization", "").removeprefix("Bearer ").encode("latin-1").decode("utf-8", "replace")
+
+
+def tokens_equal(given: str, token: str) -> bool:
+    """In a time that tells nothing of where they differ."""
+    return secrets.compare_digest(given.encode(), token.encode())
+
+
+def _is_same_site(site: str, method: str, headers: Headers) -> bool:
+    """Whether a request is the page's own (`same-origin`), or the user's, who typed or opened its address (`none`).
+
+    Another port of this machine is `same-site`: a link there may be followed, and nothing more.
+    """
+    follows_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return site in ("same-origin", "none") or (site == "same-site" and method == "GET" and follows_link)
+
+
+def _split_host(host: str) -> tuple[str, int]:
+    """A Host header as name and port: [::1]:8000 is ::1 and 8000; no name where it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        whole = parts.netloc == host and "@" not in host
+        return (parts.hostname or "", parts.port or 80) if whole else ("", 0)
+    except ValueError:  # a bracket that is not closed, a port that is no number
+        return "", 0
+
+
+REQUEST_SECONDS = 10.0
 """Seconds from the first byte of a request, or from the connection, to its last; of a large one, for every part."""
-PART = 1 << 20
+PROGRESS_BYTES = 1 << 20
 """Bytes of such a part: a text that is sent may take its time, and what trickles may not."""
-IDLE = 5
+IDLE_SECONDS = 5
 """Seconds that a connection is kept between two requests."""
-STALLED = 20.0
+UNREAD_SECONDS = 20.0
 """Seconds that a client may leave its answer unread."""
-LINGER = 2.0
+LINGER_SECONDS = 2.0
 """Seconds for what is left once a request was refused: the end of a body that nobody wants, an unread line."""
-CONNECTIONS = 512
+MAX_CONNECTIONS = 512
 """At once, or half of the files that the process may open; one more takes the place of the one that has waited longest.
 """
 
-SWITCH = 0.001
+SWITCH_INTERVAL = 0.001
 """Seconds after which a thread that computes lets others go on: a key that is typed should not wait for a report."""
 
 NO_RESPONSE_YET = (h11.IDLE, h11.SEND_RESPONSE)
@@ -43,7 +157,7 @@ INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
 
 def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Server:
     """A server of an application, with the limits above."""
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     return uvicorn.Server(make_config(app, host, port))
 
 
@@ -63,8 +177,8 @@ def make_config(
         access_log=False,
         proxy_headers=False,  # nobody stands before it whose word on a client's address would count
         server_header=False,
-        timeout_keep_alive=IDLE,
-        h11_max_incomplete_event_size=HEAD,
+        timeout_keep_alive=IDLE_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
 
 
@@ -73,9 +187,9 @@ def _open_files() -> int:
     try:
         import resource
     except ImportError:  # not on Windows, which has no such limit
-        return 2 * CONNECTIONS
+        return 2 * MAX_CONNECTIONS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2 * CONNECTIONS if soft == resource.RLIM_INFINITY else soft
+    return 2 * MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:
@@ -118,19 +232,19 @@ class Connection(H11Protocol):
     @staticmethod
     def error_body(status: int, line: str) -> bytes:
         """What a refusal that no application has seen says."""
-        return error_line(line)
+        return error_json(line)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.conn = HttpParser(h11.SERVER, HEAD)
+        self.conn = HttpParser(h11.SERVER, MAX_HEADER_BYTES)
         _send_at_once(transport)
         self.waiting_since = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._upgraded = False
         self._received = 0
-        self._expect_request(REQUEST)
-        if len(self.connections) > min(CONNECTIONS, _open_files() // 2):
+        self._expect_request(REQUEST_SECONDS)
+        if len(self.connections) > min(MAX_CONNECTIONS, _open_files() // 2):
             self._make_room()
 
     @property
@@ -157,9 +271,9 @@ class Connection(H11Protocol):
         super().data_received(data)
         if self._upgraded or self.conn.their_state not in INCOMPLETE:
             self._drop_deadline()
-        elif self._deadline is None or self._received + len(data) >= PART:
+        elif self._deadline is None or self._received + len(data) >= PROGRESS_BYTES:
             self._received = 0
-            self._expect_request(REQUEST)
+            self._expect_request(REQUEST_SECONDS)
         else:
             self._received += len(data)
 
@@ -175,7 +289,7 @@ class Connection(H11Protocol):
     def _late(self) -> None:
         begun = self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]
         if begun:
-            self._refuse(408, f"the request was not whole after {REQUEST:g} seconds")
+            self._refuse(408, f"the request was not whole after {REQUEST_SECONDS:g} seconds")
         else:
             self._close()
 
@@ -185,7 +299,7 @@ class Connection(H11Protocol):
             self.scope = None  # type: ignore[assignment]  # the scope of the request before
             self._refuse(400, str(error))
         elif getattr(error, "error_status_hint", 400) == 431:
-            self._refuse(431, f"the request's headers are too large: at most {HEAD:,} bytes")
+            self._refuse(431, f"the request's headers are too large: at most {MAX_HEADER_BYTES:,} bytes")
         else:
             self._refuse(400, "this is not an HTTP request")
 
@@ -217,13 +331,13 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self.waiting_since = self.loop.time()
         if self.transport.is_closing():
-            self._close(STALLED)
+            self._close(UNREAD_SECONDS)
         elif self.conn.their_state is h11.SEND_BODY:  # of the request that was answered, or of one that came with it
-            self._expect_request(LINGER if self.conn.our_state is h11.DONE else REQUEST)
+            self._expect_request(LINGER_SECONDS if self.conn.our_state is h11.DONE else REQUEST_SECONDS)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(STALLED, self.transport.abort)
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         if self._unread is not None:
@@ -232,21 +346,21 @@ class Connection(H11Protocol):
 
     # The end ----------------------------------------------------------------------------------------------
 
-    def _close(self, seconds: float = LINGER) -> None:
+    def _close(self, seconds: float = LINGER_SECONDS) -> None:
         """Close once all is sent, and after so long in any case: a client that does not read would keep it open."""
         self._drop_deadline()
         self.transport.close()
         self.loop.call_later(seconds, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
-        self._close(STALLED)
+        self._close(UNREAD_SECONDS)
 
     def shutdown(self) -> None:
         if self.waiting:
             self._close()
         else:
             self.cycle.keep_alive = False
-            self.loop.call_later(LINGER, self.transport.abort)
+            self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._drop_deadline()

@@ -14,22 +14,21 @@ import hmac
 import os
 import secrets
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import (asdict, dataclass)
 from pathlib import Path
-
-from recur.errors import OptionError, RunError
-from recur.runs.weights import from_bytes, to_bytes
-from recur.serve.network import Parts
+from recur.errors import (OptionError, RunError)
+from recur.runs.weights import (from_bytes, to_bytes)
+from recur.serve.state_pool import StateTensors
 from recur.utils.files import write_atomically
 from recur.utils.types import JsonObject
 
 PREFIX = "rs1."
-LONGEST = 1 << 24
+MAX_TOKEN_CHARS = 1 << 24
 """Bytes of a state, at most."""
 
 
 @dataclass(frozen=True)
-class About:
+class StateHeader:
     """What a state is of."""
 
     model: str
@@ -42,37 +41,37 @@ class About:
     """Seconds since 1970."""
 
 
-def packed(about: About, parts: Parts | None) -> bytes:
+def pack_state(about: StateHeader, parts: StateTensors | None) -> bytes:
     tensors = {f"{k:03d}": part for k, part in enumerate(parts or [])}
     digest = hashlib.sha256(b"".join(part.contiguous().numpy().tobytes() for part in tensors.values())).hexdigest()
     return to_bytes(tensors, {**asdict(about), "sha256": digest})
 
 
-def unpacked(content: bytes, name: str) -> tuple[About, Parts | None]:
+def unpack_state(content: bytes, name: str) -> tuple[StateHeader, StateTensors | None]:
     """What was packed; a damaged one is refused."""
     tensors, found = from_bytes(content, Path(name))
     parts = [tensors[name] for name in sorted(tensors)]
     digest = hashlib.sha256(b"".join(part.contiguous().numpy().tobytes() for part in parts)).hexdigest()
     if found.pop("sha256", None) != digest:
         raise RunError(f"{name} is damaged: its numbers are not those that were written")
-    return _about(found, name), parts or None
+    return _parse_header(found, name), parts or None
 
 
-def _about(found: JsonObject, name: str) -> About:
+def _parse_header(found: JsonObject, name: str) -> StateHeader:
     kinds = {"model": str, "digest": str, "owner": str, "steps": int, "last": int, "until": float}
     if found.keys() != kinds.keys() or any(type(found[key]) is not kind for key, kind in kinds.items()):
         raise RunError(f"{name} is damaged: it does not say what it is of")
-    return About(**found)
+    return StateHeader(**found)
 
 
-class Seal:
+class StateSigner:
     """Signs states that leave the server, and knows its own again."""
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret or secrets.token_bytes(32)
 
     @classmethod
-    def kept_in(cls, folder: Path) -> Seal:
+    def kept_in(cls, folder: Path) -> StateSigner:
         """With a secret that outlives this process, in a folder that only its owner reads."""
         path = folder / "secret"
         try:
@@ -84,14 +83,14 @@ class Seal:
             raise RunError(f"{path} is damaged: a secret has 32 bytes")
         return cls(secret)
 
-    def token(self, about: About, parts: Parts | None) -> str:
-        content = packed(about, parts)
+    def token(self, about: StateHeader, parts: StateTensors | None) -> str:
+        content = pack_state(about, parts)
         return PREFIX + base64.urlsafe_b64encode(self._sign(content) + content).decode().rstrip("=")
 
-    def open(self, token: str, now: float) -> tuple[About, Parts | None]:
+    def open(self, token: str, now: float) -> tuple[StateHeader, StateTensors | None]:
         """What a token holds, if it is one of ours and may still be used."""
         refused = OptionError("the session's token is not one of this server's, or was changed")
-        if not token.startswith(PREFIX) or len(token) > LONGEST:
+        if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_CHARS:
             raise refused
         text = token.removeprefix(PREFIX)
         try:
@@ -100,7 +99,7 @@ class Seal:
             raise refused from None
         if not hmac.compare_digest(whole[:32], self._sign(whole[32:])):
             raise refused
-        about, parts = unpacked(whole[32:], "the session's token")
+        about, parts = unpack_state(whole[32:], "the session's token")
         if about.until < now:
             raise OptionError("the session's token has expired")
         return about, parts
@@ -121,7 +120,7 @@ def check_private(folder: Path) -> None:
         raise OptionError(f"--spill {folder} is open to other users (mode {mode:04o}); run: chmod 700 {folder}")
 
 
-class Store:
+class SessionStore:
     """Sessions in a folder, a file each, found by their ids alone."""
 
     def __init__(self, folder: Path) -> None:
@@ -134,21 +133,21 @@ class Store:
         assert session.isalnum()
         return self.folder / f"{session}.safetensors"
 
-    def put(self, session: str, about: About, parts: Parts | None) -> None:
+    def put(self, session: str, about: StateHeader, parts: StateTensors | None) -> None:
         there = self._path(session).exists()
-        write_atomically(self._path(session), packed(about, parts), 0o600)
+        write_atomically(self._path(session), pack_state(about, parts), 0o600)
         self.count += not there
 
     def has(self, session: str) -> bool:
         return self._path(session).is_file()
 
-    def about(self, session: str) -> About:
-        return unpacked(self._path(session).read_bytes(), self._path(session).name)[0]
+    def about(self, session: str) -> StateHeader:
+        return unpack_state(self._path(session).read_bytes(), self._path(session).name)[0]
 
-    def take(self, session: str) -> tuple[About, Parts | None]:
+    def take(self, session: str) -> tuple[StateHeader, StateTensors | None]:
         """What was put there, which is gone from disk then: an older state must not come back."""
         path = self._path(session)
-        about, parts = unpacked(path.read_bytes(), path.name)
+        about, parts = unpack_state(path.read_bytes(), path.name)
         self.remove(session)
         return about, parts
 

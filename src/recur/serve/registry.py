@@ -6,24 +6,22 @@ import asyncio
 import logging
 import os
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Coroutine
+from collections import (Counter, deque)
+from collections.abc import (Awaitable, Coroutine)
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
-
-from anyio import CapacityLimiter, to_thread
-from starlette.requests import ClientDisconnect, Request
-
+from typing import (Any, TypeVar)
+from anyio import (CapacityLimiter, to_thread)
+from starlette.requests import (ClientDisconnect, Request)
 from recur.errors import RecurError
 from recur.serve.engine import Engine
-from recur.serve.errors import RateError
-from recur.serve.http.answers import BusyError
-from recur.serve.limits import Limits
-from recur.serve.models import Models
-from recur.serve.sessions import Sessions
-from recur.serve.travel import Seal, Store
-from recur.serve.work import deliver_to
+from recur.serve.responses import RateError
+from recur.serve.http.responses import BusyError
+from recur.serve.schemas import Limits
+from recur.serve.models import ModelVersions
+from recur.serve.sessions import SessionManager
+from recur.serve.state_codec import (StateSigner, SessionStore)
+from recur.serve.job import deliver_to
 
 SWEEP = 2.0
 """Seconds between two looks at who is idle, and at what has changed on disk."""
@@ -33,15 +31,15 @@ PREDICTIONS = 2
 """Requests for predictions that are worked on at once; of as many as may wait, see Limits."""
 
 log = logging.getLogger("recur.serve")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-class Hub:
-    def __init__(self, models: Models, limits: Limits, spill: Path | None = None, threads: int = 0) -> None:
+class Registry:
+    def __init__(self, models: ModelVersions, limits: Limits, spill: Path | None = None, threads: int = 0) -> None:
         self.models, self.limits = models, limits
         self.threads = threads or max(1, (os.cpu_count() or 1) - 1)  # one is for the server itself
-        self.store = None if spill is None else Store(spill)
-        self.seal = Seal() if spill is None else Seal.kept_in(spill)
+        self.store = None if spill is None else SessionStore(spill)
+        self.seal = StateSigner() if spill is None else StateSigner.kept_in(spill)
         self.requests: Counter[tuple[str, int]] = Counter()
         """Answered so far, by route and status."""
         self.in_flight = 0
@@ -63,7 +61,7 @@ class Hub:
         self.stopped = asyncio.Event()
         self.loop = asyncio.get_running_loop()
         self.engine = Engine(deliver_to(self.loop), self.threads)
-        self.sessions = Sessions(self.models, self.engine, self.limits, self.seal, self.store)
+        self.sessions = SessionManager(self.models, self.engine, self.limits, self.seal, self.store)
         self.engine.start()
         self.spawn(self._sweep())
 
@@ -162,7 +160,7 @@ class Hub:
     def release(self, values: int) -> None:
         self.values -= values
 
-    async def while_connected(self, request: Request, work: Awaitable[Made]) -> Made:
+    async def while_connected(self, request: Request, work: Awaitable[Result]) -> Result:
         """What work gives, unless its client goes before, or it takes too long."""
 
         async def gone() -> None:

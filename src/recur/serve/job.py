@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-
 from recur.serve.engine import Engine
-from recur.serve.http.answers import BusyError
-from recur.serve.isolation import Events
-from recur.serve.models import Served
-from recur.serve.rows import End, Event, Row
+from recur.serve.http.responses import BusyError
+from recur.serve.rows import RowEvents
+from recur.serve.models import ServedModel
+from recur.serve.rows import (RowEnd, RowEvent, BatchRow)
 
 log = logging.getLogger("recur.serve")
-FAIR = 64
-"""Events after which other requests have their turn."""
-Named = tuple[int, Event]
+EVENTS_PER_TURN = 64
+"""RowEvents after which other requests have their turn."""
+NumberedEvent = tuple[int, RowEvent]
 """What a row said, and which one it is."""
 
 
-class Work:
+class RequestJob:
     """Rows that a request has in the engine.
 
     unread: events after which rows are passed over until they were taken; None for no limit.
@@ -28,20 +27,20 @@ class Work:
 
     def __init__(self, engine: Engine, unread: int | None = None, collect: bool = False) -> None:
         self.engine, self.unread, self.collect = engine, unread, collect
-        self.rows: list[Row] = []
-        self._events: list[Named] = []
+        self.rows: list[BatchRow] = []
+        self._events: list[NumberedEvent] = []
         self._come = asyncio.Event()
         self._left = 0
         self._slots: list[int | None] = []
         """Slots that are theirs alone, and free once they have ended."""
 
-    def sink(self) -> Callable[[Event], None]:
+    def sink(self) -> Callable[[RowEvent], None]:
         """For the next row."""
         number = len(self._slots)
 
-        def say(event: Event) -> None:
+        def say(event: RowEvent) -> None:
             self._events.append((number, event))
-            if isinstance(event, End):
+            if isinstance(event, RowEnd):
                 self._ended(number)
             elif self.unread is not None and len(self._events) > self.unread:
                 for row in self.rows:
@@ -50,11 +49,11 @@ class Work:
 
         return say
 
-    def add(self, row: Row, owned: bool = False) -> None:
+    def add(self, row: BatchRow, owned: bool = False) -> None:
         self.rows.append(row)
         self._slots.append(row.slot if owned else None)
 
-    def take_slot(self, served: Served) -> int:
+    def take_slot(self, served: ServedModel) -> int:
         """One for a row that belongs to no session."""
         slot = served.bank.take()
         if slot is None:
@@ -94,7 +93,7 @@ class Work:
             row.cancelled = True
         self.engine.wake()
 
-    async def take(self) -> list[Named]:
+    async def take(self) -> list[NumberedEvent]:
         """What has come since, once something has."""
         await self._come.wait()
         self._come.clear()
@@ -104,26 +103,26 @@ class Work:
                 row.paused = False
             self.engine.wake()
         for _, event in events:
-            if isinstance(event, End) and event.error is not None and not self.collect:
+            if isinstance(event, RowEnd) and event.error is not None and not self.collect:
                 raise event.error
         return events
 
-    async def run(self, hear: Callable[[int, Event], object]) -> None:
+    async def run(self, hear: Callable[[int, RowEvent], object]) -> None:
         """Call `hear` with each row's number and event, until all rows have ended."""
         try:
             while not self.ended or self._events:
                 for k, (number, event) in enumerate(await self.take()):
                     hear(number, event)
-                    if k % FAIR == FAIR - 1:
+                    if k % EVENTS_PER_TURN == EVENTS_PER_TURN - 1:
                         await asyncio.sleep(0)
         except BaseException:
             self.cancel()
             await self.until_ended()
             raise
 
-    async def whole(self) -> list[list[Event]]:
+    async def whole(self) -> list[list[RowEvent]]:
         """All that each row said, once all have ended."""
-        said: list[list[Event]] = [[] for _ in self.rows]
+        said: list[list[RowEvent]] = [[] for _ in self.rows]
         await self.run(lambda number, event: said[number].append(event))
         return said
 
@@ -134,17 +133,17 @@ class Work:
             self._come.clear()
 
 
-def deliver_to(loop: asyncio.AbstractEventLoop) -> Callable[[Events], None]:
+def deliver_to(loop: asyncio.AbstractEventLoop) -> Callable[[RowEvents], None]:
     """What hands a batch's news from the engine's thread to the sinks of its rows, in the thread of the loop."""
 
-    def hand_out(news: Events) -> None:
+    def hand_out(news: RowEvents) -> None:
         for row, event in news:
             try:
                 row.sink(event)
             except Exception:  # of one request: the others must hear of theirs
                 log.exception("an event of %s was not delivered", row.served.name)
 
-    def deliver(news: Events) -> None:
+    def deliver(news: RowEvents) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(hand_out, news)
 
