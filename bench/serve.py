@@ -30,8 +30,7 @@ from websockets.asyncio.client import connect
 
 from bench.serve_peer import LIMITS, WAYS, hub_of
 from recur.serve.engine import Engine
-from recur.serve.rows import RowEvents
-from recur.serve.rows import StepBatch, StepBatchOutput
+from recur.serve.rows import RowEvents, StepBatch, StepBatchOutput
 
 CLIENTS = (1, 4)
 ROUNDS = 3
@@ -182,7 +181,7 @@ def in_process(run: Path, sizes: tuple[int, ...], seconds: float) -> list[dict[s
     rows = []
     for count in sizes:
         times: dict[str, list[float]] = {way: [] for way in hubs}
-        slots = {way: [hub.models.get(None).bank.take() for _ in range(count)] for way, hub in hubs.items()}
+        slots = {way: [hub.models.get(None).pool.take() for _ in range(count)] for way, hub in hubs.items()}
         tokens = {way: [5] * count for way in hubs}
         end = time.perf_counter() + seconds * len(hubs)
         while time.perf_counter() < end or not times["recur"]:

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from recur.serve.app import make_app
-from recur.serve.state_pool import StatePool
+from recur.serve.models import ModelVersions
 from recur.serve.registry import Registry
 from recur.serve.schemas import Limits
-from recur.serve.models import ModelVersions
-from recur.serve.state_pool import LanguageNetwork, StepNetwork
 from recur.serve.server import make_server
+from recur.serve.state_pool import LanguageNetwork, StatePool, StepNetwork
 
 WAYS = ("recur", "torch.nn.LSTM", "torch.nn.LSTMCell")
 LIMITS = Limits(sessions=110_000, rows=512)
@@ -61,11 +60,11 @@ class OneByOne(StatePool):
 
 
 def hub_of(run: Path, way: str, threads: int = 1) -> Registry:
-    """A hub whose bank steps in this way."""
+    """A registry whose state pool steps in this way."""
     hub = Registry(ModelVersions([run], LIMITS, "cpu"), LIMITS, threads=threads)
     if way != "recur":
         for served in hub.models:
-            served._bank = OneByOne(served.network, served.bank.slots, way == "torch.nn.LSTMCell")
+            served._pool = OneByOne(served.network, served.pool.slots, way == "torch.nn.LSTMCell")
     return hub
 
 

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from recur.models import LanguageModel
-from recur.serve.state_pool import StatePool
-from recur.serve.state_pool import LanguageNetwork
-from recur.serve.state_pool import CudaStatePool, make_state_pool
+from recur.serve.state_pool import CudaStatePool, LanguageNetwork, StatePool, make_state_pool
 from recur.tasks import make_options
 from tests.cuda.support import needs_gpu
 

@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from recur.errors import OptionError, RunError
-from recur.serve.http.server import server_url, check_address, listen
+from recur.serve.http.address import check_address, listen, server_url
+from recur.serve.http.requests import validate
 from recur.serve.http.responses import encode_json, error_text
-from recur.serve.predict import options_of, to_json, table_lines
-from recur.serve.state_codec import StateHeader, StateSigner, SessionStore, pack_state, unpack_state
+from recur.serve.predict import table_lines, to_json
+from recur.serve.schemas import Limits, PredictRequest
+from recur.serve.state_codec import SessionStore, StateHeader, StateSigner, pack_state, unpack_state
 
 ABOUT = StateHeader("model", "digest", "owner", 3, 5, 100.0)
 PARTS = [torch.arange(4.0), torch.tensor([7])]
@@ -87,15 +89,16 @@ def test_no_table(asked: Any) -> None:
     [
         ([], "must be an object"),
         ({"lm": "x"}, "unknown option"),
-        ({"nbest": 1.5}, "must be int"),
-        ({"nbest": 1000}, "must lie in 1 … 64"),
+        ({"nbest": 1.5}, "options.nbest must be an integer, got number"),
+        ({"nbest": 1000}, "options.nbest must be at most 64, got 1000"),
         ({"stop": "x" * 2000}, "too long"),
     ],
 )
 def test_wrong_options(asked: Any, line: str) -> None:
     with pytest.raises(OptionError, match=line):
-        options_of(asked)
-    assert options_of({"temperature": 1, "seed": None}) == {"temperature": 1}
+        validate(PredictRequest, {"input": "a", "options": asked}, Limits())
+    request = validate(PredictRequest, {"input": "a", "options": {"temperature": 1, "seed": None}}, Limits())
+    assert request.options.model_dump(exclude_none=True) == {"temperature": 1}
 
 
 def test_numbers_become_plain() -> None:

@@ -13,9 +13,8 @@ import pytest
 
 from recur.errors import RunError
 from recur.serve.http import server
-from recur.serve.http.server import listen
-from recur.studio.stream import Stream
-from recur.studio.turns import STREAMS, Turns
+from recur.serve.http.address import listen
+from recur.studio.workers import STREAMS, TextStream, WorkerPool
 from tests.studio.conftest import Served, Serving
 from tests.studio.raw import HOST, JSON, NEXT, closed, post, request, talk, until
 
@@ -151,7 +150,7 @@ def test_text_that_nobody_reads_is_not_generated() -> None:
             ended.set()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await (await Stream.begin(pieces(), Turns()))(scope, receive, send)
+        await (await TextStream.begin(pieces(), WorkerPool()))(scope, receive, send)
 
     served = Serving(app)
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
@@ -167,7 +166,7 @@ def test_an_error_amid_a_text_cuts_it_off_and_one_before_it_is_a_line(log: list[
         raise RunError("the model's output is not a number")
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await (await Stream.begin(pieces(), Turns()))(scope, receive, send)
+        await (await TextStream.begin(pieces(), WorkerPool()))(scope, receive, send)
 
     served = Serving(app)
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
@@ -187,7 +186,7 @@ def test_texts_that_are_generated_at_once_are_counted(small: Served, monkeypatch
 
 
 def test_who_leaves_the_line_is_not_waited_for(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recur.studio import views
+    from recur.studio import app
 
     entered, release, computed = threading.Event(), threading.Event(), [0]
 
@@ -197,7 +196,7 @@ def test_who_leaves_the_line_is_not_waited_for(small: Served, monkeypatch: pytes
         release.wait(20)
         return {}
 
-    monkeypatch.setitem(views.VIEWS, "gradients", slow)
+    monkeypatch.setitem(app.VIEWS, "gradients", slow)
     lines = small.studio.turns.lines
     asked = request("POST /api/runs/tiny/gradients HTTP/1.1", HOST, JSON, "Content-Length: 2", body="{}")
     waiting = [socket.create_connection(("127.0.0.1", small.port), timeout=20) for _ in range(9)]

@@ -13,7 +13,7 @@ from recur.diagnostics import lab
 from recur.i18n import in_language
 from recur.i18n.chinese_errors import ERRORS
 from recur.studio.app import STYLES
-from recur.studio.labs import run_lab
+from recur.studio.reports import run_lab
 from tests.studio.browser import Visit, needs_browser
 from tests.studio.conftest import Served
 

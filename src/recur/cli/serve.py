@@ -15,7 +15,7 @@ from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.terminal import VisibleFormatter
 from recur.errors import OptionError, RecurError
-from recur.serve.http.server import server_url, check_address, listen
+from recur.serve.http.address import check_address, listen, server_url
 
 if TYPE_CHECKING:
     from recur.serve.models import ModelVersions
@@ -98,9 +98,9 @@ def serve(
     try:
         from recur.serve.app import make_app
         from recur.serve.http.server import LOOPBACK
+        from recur.serve.models import ModelVersions
         from recur.serve.registry import Registry
         from recur.serve.schemas import Limits
-        from recur.serve.models import ModelVersions
         from recur.serve.server import make_server
     except ImportError:
         raise RecurError("serving needs starlette, uvicorn and websockets: pip install 'recur[serve]'") from None
@@ -115,10 +115,10 @@ def serve(
     logging.basicConfig(handlers=[handler], level=logging.ERROR)
     with listen(host, port) as listening:  # before models are loaded
         models = ModelVersions(runs, limits, device, opening.trust, products)
-        hub = Registry(models, limits, spill, threads)
+        registry = Registry(models, limits, spill, threads)
         hosts = (*LOOPBACK, host) if not token else None  # who is given a token may come under any name
         tokens = () if no_token else token or (secrets.token_urlsafe(24),)
-        server = make_server(make_app(hub, tokens, hosts), hub, watch=watch)
+        server = make_server(make_app(registry, tokens, hosts), registry, watch=watch)
         _announce(screen, models, server_url(listening, host), tokens, generated=not token)
         server.run(sockets=[listening])
 
@@ -145,7 +145,7 @@ def _announce(screen: Screen, models: ModelVersions, address: str, tokens: tuple
     screen.show(f"served until Ctrl-C at {address}/v1" + (f", token {tokens[0]}" if tokens and generated else ""))
     screen.show(f"try: curl {address}{path}{header} -H 'Content-Type: application/json' -d '{body}'")
     screen.result({
-        "address": address, "models": [served.described() for served in models],
+        "address": address, "models": [served.describe() for served in models],
         **({"token": tokens[0]} if tokens and generated else {}),
     })  # fmt: skip
     sys.stdout.flush()

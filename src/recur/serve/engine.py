@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from recur.serve.metrics import EngineCounters
-from recur.serve.rows import RowEvents, BatchEvents, run_isolated
-from recur.serve.state_pool import LanguageNetwork
+from recur.serve.rows import BatchEvents, BatchRow, GenerationRow, RowEvents, StepBatch, run_isolated
 from recur.serve.sampling import EventBuilder
-from recur.serve.rows import StepBatch, BatchRow, GenerationRow
+from recur.serve.state_pool import LanguageNetwork
 
 if TYPE_CHECKING:
     from recur.serve.models import ServedModel
@@ -139,7 +138,7 @@ class Engine:
     def _begin(self, row: BatchRow, news: BatchEvents) -> None:
         try:
             if row.fresh or row.start is not None:
-                row.served.bank.set_state(row.slot, row.start)
+                row.served.pool.set_state(row.slot, row.start)
                 row.start = None
         except Exception as error:
             news.fail(row, error)
@@ -158,7 +157,9 @@ class Engine:
         waiting = [row for row in rows if not row.left]
         count = self._step(served, [*stepping, *columns], news)
         size = count + len(waiting) + len(reading)
-        for some, scores in run_isolated(lambda some: served.bank.last_scores([r.slot for r in some]), waiting, news.fail):
+        for some, scores in run_isolated(
+            lambda some: served.pool.last_scores([r.slot for r in some]), waiting, news.fail
+        ):
             self.outputs.settle(some, scores, news)
         if reading:
             count += self._scan(reading, news)
@@ -177,7 +178,7 @@ class Engine:
                 else:
                     slots.append(unit.slot)
                     inputs.append(unit.inputs[unit.at])
-            return served.bank.step(slots, inputs)
+            return served.pool.step(slots, inputs)
 
         count = 0
         for some, scores in run_isolated(step, units, news.fail):
@@ -202,7 +203,7 @@ class Engine:
         assert isinstance(network, LanguageNetwork)
 
         def scan(some: Sequence[BatchRow]) -> tuple[Tensor, Tensor]:
-            return served.bank.scan([row.slot for row in some], [row.inputs[row.at : row.at + each] for row in some])
+            return served.pool.scan([row.slot for row in some], [row.inputs[row.at : row.at + each] for row in some])
 
         for some, (outputs, lengths) in run_isolated(scan, rows, news.fail):
             for k, row in enumerate(some):

@@ -1,63 +1,70 @@
-"""The rows of one request in the engine: begun, listened to, and called off when nobody listens any more."""
+"""Rows of one request in the engine: submitted, awaited, and cancelled when their client disconnects.
+
+The engine runs in a thread of its own and reports each row's events to a sink in the event loop's thread. A stream
+whose client reads slowly must not fill the memory: after `unread` events the job pauses its rows, and the engine skips
+paused rows until the events were taken (back-pressure).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+
+from anyio import CancelScope
+
 from recur.serve.engine import Engine
 from recur.serve.http.responses import BusyError
-from recur.serve.rows import RowEvents
 from recur.serve.models import ServedModel
-from recur.serve.rows import (RowEnd, RowEvent, BatchRow)
+from recur.serve.rows import BatchRow, RowEnd, RowEvent, RowEvents
 
 log = logging.getLogger("recur.serve")
 EVENTS_PER_TURN = 64
 """RowEvents after which other requests have their turn."""
 NumberedEvent = tuple[int, RowEvent]
-"""What a row said, and which one it is."""
+"""Number of a row in its job, and an event of that row."""
 
 
 class RequestJob:
-    """Rows that a request has in the engine.
+    """Rows of one request.
 
-    unread: events after which rows are passed over until they were taken; None for no limit.
-    collect: hand out the errors of rows as events, where each row is somebody's own; else the first one is raised.
+    unread: number of events after which the rows are paused until the events were taken; None for no limit.
+    collect_errors: return errors of rows as events, because each row is a separate item; else raise the first one.
     """
 
-    def __init__(self, engine: Engine, unread: int | None = None, collect: bool = False) -> None:
-        self.engine, self.unread, self.collect = engine, unread, collect
+    def __init__(self, engine: Engine, unread: int | None = None, collect_errors: bool = False) -> None:
+        self.engine, self.unread, self.collect_errors = engine, unread, collect_errors
         self.rows: list[BatchRow] = []
         self._events: list[NumberedEvent] = []
-        self._come = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._left = 0
         self._slots: list[int | None] = []
-        """Slots that are theirs alone, and free once they have ended."""
+        """Slots that belong to rows and not to sessions; freed when the row ends."""
 
     def sink(self) -> Callable[[RowEvent], None]:
-        """For the next row."""
+        """Return the function that takes the events of the next row."""
         number = len(self._slots)
 
-        def say(event: RowEvent) -> None:
+        def take_event(event: RowEvent) -> None:
             self._events.append((number, event))
             if isinstance(event, RowEnd):
                 self._ended(number)
             elif self.unread is not None and len(self._events) > self.unread:
                 for row in self.rows:
                     row.paused = True
-            self._come.set()
+            self._arrived.set()
 
-        return say
+        return take_event
 
     def add(self, row: BatchRow, owned: bool = False) -> None:
         self.rows.append(row)
         self._slots.append(row.slot if owned else None)
 
     def take_slot(self, served: ServedModel) -> int:
-        """One for a row that belongs to no session."""
-        slot = served.bank.take()
+        """Return a slot for a row that belongs to no session."""
+        slot = served.pool.take()
         if slot is None:
-            raise BusyError("too many prompts are under way; try again in a moment")
+            raise BusyError("too many prompts are in progress; try again in a moment")
         return slot
 
     def begin(self) -> None:
@@ -65,7 +72,7 @@ class RequestJob:
         self.engine.submit(self.rows)
 
     def give_up(self) -> None:
-        """Of rows that were never begun: give their slots back."""
+        """Free the slots of rows that were never submitted."""
         for number in range(len(self.rows)):
             self._free(number)
 
@@ -76,7 +83,7 @@ class RequestJob:
     def _free(self, number: int) -> None:
         slot = self._slots[number]
         if slot is not None:
-            self.rows[number].served.bank.give(slot)
+            self.rows[number].served.pool.give(slot)
             self._slots[number] = None
 
     @property
@@ -85,7 +92,7 @@ class RequestJob:
 
     @property
     def pending(self) -> bool:
-        """Whether something has come that was not taken."""
+        """Whether there are events that were not taken."""
         return bool(self._events)
 
     def cancel(self) -> None:
@@ -94,57 +101,58 @@ class RequestJob:
         self.engine.wake()
 
     async def take(self) -> list[NumberedEvent]:
-        """What has come since, once something has."""
-        await self._come.wait()
-        self._come.clear()
+        """Wait for events; return those since the last call."""
+        await self._arrived.wait()
+        self._arrived.clear()
         events, self._events = self._events, []
         if self.unread is not None and any(row.paused for row in self.rows):
             for row in self.rows:
                 row.paused = False
             self.engine.wake()
         for _, event in events:
-            if isinstance(event, RowEnd) and event.error is not None and not self.collect:
+            if isinstance(event, RowEnd) and event.error is not None and not self.collect_errors:
                 raise event.error
         return events
 
-    async def run(self, hear: Callable[[int, RowEvent], object]) -> None:
-        """Call `hear` with each row's number and event, until all rows have ended."""
+    async def run(self, handle: Callable[[int, RowEvent], object]) -> None:
+        """Call `handle` with each row's number and event, until all rows have ended."""
         try:
             while not self.ended or self._events:
                 for k, (number, event) in enumerate(await self.take()):
-                    hear(number, event)
+                    handle(number, event)
                     if k % EVENTS_PER_TURN == EVENTS_PER_TURN - 1:
                         await asyncio.sleep(0)
         except BaseException:
             self.cancel()
-            await self.until_ended()
+            with CancelScope(shield=True):  # the slots and the session are in use until the engine drops the rows
+                await self.until_ended()
             raise
 
-    async def whole(self) -> list[list[RowEvent]]:
-        """All that each row said, once all have ended."""
-        said: list[list[RowEvent]] = [[] for _ in self.rows]
-        await self.run(lambda number, event: said[number].append(event))
-        return said
+    async def collect(self) -> list[list[RowEvent]]:
+        """Return all events of each row, once all rows have ended."""
+        events: list[list[RowEvent]] = [[] for _ in self.rows]
+        await self.run(lambda number, event: events[number].append(event))
+        return events
 
     async def until_ended(self) -> None:
-        """Wait for the engine to let go of rows that were cancelled: their slots, and their sessions, are free then."""
+        """Wait until the engine has dropped cancelled rows; their slots and sessions are free then."""
         while not self.ended:
-            await asyncio.shield(self._come.wait())
-            self._come.clear()
+            await asyncio.shield(self._arrived.wait())
+            self._arrived.clear()
 
 
 def deliver_to(loop: asyncio.AbstractEventLoop) -> Callable[[RowEvents], None]:
-    """What hands a batch's news from the engine's thread to the sinks of its rows, in the thread of the loop."""
+    """Return a function that passes events from the engine's thread to the rows' sinks in the loop's thread."""
 
-    def hand_out(news: RowEvents) -> None:
-        for row, event in news:
+    def hand_out(events: RowEvents) -> None:
+        for row, event in events:
             try:
                 row.sink(event)
-            except Exception:  # of one request: the others must hear of theirs
+            except Exception:  # an error of one request; the others must get their events
                 log.exception("an event of %s was not delivered", row.served.name)
 
-    def deliver(news: RowEvents) -> None:
+    def deliver(events: RowEvents) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(hand_out, news)
+            loop.call_soon_threadsafe(hand_out, events)
 
     return deliver

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from recur.serve.registry import Registry
 
+
 class EngineCounters:
     """What was done since the start; whoever reads them may see the last batch half counted."""
 
@@ -32,21 +33,32 @@ class EngineCounters:
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def render_metrics(hub: Registry) -> str:
-    return "\n".join([*_metric_lines(hub), ""])
+def render_metrics(registry: Registry) -> str:
+    return "\n".join([*_metric_lines(registry), ""])
 
 
-def _metric_lines(hub: Registry) -> Iterator[str]:
-    counts, sessions = hub.engine.counts, hub.sessions
-    yield from _metric_family("recur_requests_total", "counter", "Requests answered, by route and status.", {
-        f'route="{_escape_label(route)}",status="{status}"': n for (route, status), n in sorted(hub.requests.items())
-    })  # fmt: skip
-    yield from _metric_family("recur_requests_in_flight", "gauge", "Requests under way.", {"": hub.in_flight})
+def _metric_lines(registry: Registry) -> Iterator[str]:
+    counts, sessions = registry.engine.counts, registry.sessions
+    yield from _metric_family(
+        "recur_requests_total",
+        "counter",
+        "Requests answered, by route and status.",
+        {
+            f'route="{_escape_label(route)}",status="{status}"': n
+            for (route, status), n in sorted(registry.requests.items())
+        },
+    )
+    yield from _metric_family("recur_requests_in_flight", "gauge", "Requests under way.", {"": registry.in_flight})
     for kind, found in (("read", dict(counts.read)), ("written", dict(counts.written))):
-        yield from _metric_family(f"recur_tokens_{kind}_total", "counter", f"Inputs or tokens {kind}, by model.", {
-            f'model="{_escape_label(name)}"': n for name, n in sorted(found.items())
-        })  # fmt: skip
-    yield from _metric_family("recur_rows", "gauge", "Prompts and sessions that are being stepped.", {"": hub.engine.active})
+        yield from _metric_family(
+            f"recur_tokens_{kind}_total",
+            "counter",
+            f"Inputs or tokens {kind}, by model.",
+            {f'model="{_escape_label(name)}"': n for name, n in sorted(found.items())},
+        )
+    yield from _metric_family(
+        "recur_rows", "gauge", "Prompts and sessions that are being stepped.", {"": registry.engine.active}
+    )
     yield "# HELP recur_batch_rows Rows of a batch."
     yield "# TYPE recur_batch_rows histogram"
     total = counts.batches
@@ -56,13 +68,16 @@ def _metric_lines(hub: Registry) -> Iterator[str]:
     yield f"recur_batch_rows_sum {counts.rows}"
     yield f"recur_batch_rows_count {total}"
     yield from _metric_family("recur_batch_seconds_total", "counter", "Seconds spent in batches.", {"": counts.seconds})
-    yield from _metric_family("recur_sessions", "gauge", "Sessions, by where they are.", {
-        'where="memory"': len(sessions), 'where="disk"': sessions.stored
-    })  # fmt: skip
+    yield from _metric_family(
+        "recur_sessions",
+        "gauge",
+        "Sessions, by where they are.",
+        {'where="memory"': len(sessions), 'where="disk"': sessions.stored},
+    )
     for name, n in (("expired", sessions.expired), ("spilled", sessions.spilled), ("restored", sessions.restored)):
         yield from _metric_family(f"recur_sessions_{name}_total", "counter", f"Sessions {name} so far.", {"": n})
-    yield from _metric_family("recur_reloads_total", "counter", "Newer weights loaded.", {"": hub.models.reloads})
-    yield from _metric_family("recur_uptime_seconds", "gauge", "Since the start.", {"": time.time() - hub.begun})
+    yield from _metric_family("recur_reloads_total", "counter", "Newer weights loaded.", {"": registry.models.reloads})
+    yield from _metric_family("recur_uptime_seconds", "gauge", "Since the start.", {"": time.time() - registry.begun})
 
 
 def _metric_family(name: str, kind: str, text: str, values: dict[str, float]) -> Iterator[str]:

@@ -20,11 +20,9 @@ from recur.data.text import Vocab
 from recur.decoding.sampling import NEVER_WRITTEN
 from recur.errors import OptionError, RunError
 from recur.runs import Run
-from recur.serve.state_pool import StatePool
 from recur.serve.http.responses import UnknownError
 from recur.serve.schemas import Limits
-from recur.serve.state_pool import LanguageNetwork, StepNetwork, make_step_network
-from recur.serve.state_pool import make_state_pool
+from recur.serve.state_pool import LanguageNetwork, StatePool, StepNetwork, make_state_pool, make_step_network
 from recur.tasks import predictor_of
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor
@@ -54,7 +52,7 @@ class ServedModel:
                 self._network = make_step_network(self.predictor)
         except OptionError as error:
             self.no_sessions = str(error)
-        self._bank = None if self._network is None else make_state_pool(self._network, limits.sessions + limits.rows)
+        self._pool = None if self._network is None else make_state_pool(self._network, limits.sessions + limits.rows)
         self.over = False
         """Whether it was replaced long ago, and its sessions with it."""
 
@@ -69,10 +67,10 @@ class ServedModel:
         return self._network
 
     @property
-    def bank(self) -> StatePool:
-        if self._bank is None:
+    def pool(self) -> StatePool:
+        if self._pool is None:
             raise OptionError(self.no_sessions)
-        return self._bank
+        return self._pool
 
     @property
     def writes(self) -> bool:
@@ -121,14 +119,14 @@ class ServedModel:
         found[list(NEVER_WRITTEN)] = -torch.inf
         return found
 
-    def described(self) -> JsonObject:
+    def describe(self) -> JsonObject:
         """As OpenAI's API lists models, and what can be asked of this one."""
         about: JsonObject = {"id": self.name, "object": "model", "created": self.created, "owned_by": "recur"}
         about |= {"task": self.task, "digest": self.digest, "completions": self.writes}
         about |= {"sessions": self._network is not None}
         if self._network is not None:
             kind = {"numbers": self._network.width} if self._network.numbers else {"tokens": self._network.width}
-            about |= {"input": kind, "state_bytes": self.bank.bytes_each}
+            about |= {"input": kind, "state_bytes": self.pool.bytes_each}
         return about
 
 

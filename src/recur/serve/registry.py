@@ -1,4 +1,8 @@
-"""What all requests share: models, engine, sessions, limits; begun with the server and ended with it."""
+"""Registry of what all requests share: models, engine, sessions and limits.
+
+The registry starts and stops with the server. Stopping drains: nothing new is admitted, running requests finish within
+`Limits.grace` seconds, then sessions are written to disk.
+"""
 
 from __future__ import annotations
 
@@ -6,57 +10,62 @@ import asyncio
 import logging
 import os
 import time
-from collections import (Counter, deque)
-from collections.abc import (Awaitable, Coroutine)
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import (Any, TypeVar)
-from anyio import (CapacityLimiter, to_thread)
-from starlette.requests import (ClientDisconnect, Request)
+from typing import Any, TypeVar
+
+from anyio import CapacityLimiter, move_on_after, to_thread
+from starlette.requests import Request
+
 from recur.errors import RecurError
 from recur.serve.engine import Engine
-from recur.serve.responses import RateError
+from recur.serve.http.requests import run_while_connected
 from recur.serve.http.responses import BusyError
-from recur.serve.schemas import Limits
-from recur.serve.models import ModelVersions
-from recur.serve.sessions import SessionManager
-from recur.serve.state_codec import (StateSigner, SessionStore)
 from recur.serve.job import deliver_to
+from recur.serve.models import ModelVersions
+from recur.serve.responses import RateError
+from recur.serve.schemas import Limits
+from recur.serve.sessions import SessionManager
+from recur.serve.state_codec import SessionStore, StateSigner
 
 SWEEP = 2.0
-"""Seconds between two looks at who is idle, and at what has changed on disk."""
+"""Seconds between two checks for idle sessions and for newer weights on disk."""
 WINDOW = 10.0
-"""Seconds over which requests are counted for their rate."""
+"""Seconds over which the request rate is averaged."""
 PREDICTIONS = 2
-"""Requests for predictions that are worked on at once; of as many as may wait, see Limits."""
+"""Requests for predictions that run at once."""
 
 log = logging.getLogger("recur.serve")
 Result = TypeVar("Result")
 
 
 class Registry:
+    """Models, engine, sessions and limits of one server."""
+
     def __init__(self, models: ModelVersions, limits: Limits, spill: Path | None = None, threads: int = 0) -> None:
         self.models, self.limits = models, limits
-        self.threads = threads or max(1, (os.cpu_count() or 1) - 1)  # one is for the server itself
+        self.threads = threads or max(1, (os.cpu_count() or 1) - 1)  # one core is left to the event loop
         self.store = None if spill is None else SessionStore(spill)
         self.seal = StateSigner() if spill is None else StateSigner.kept_in(spill)
         self.requests: Counter[tuple[str, int]] = Counter()
-        """Answered so far, by route and status."""
+        """Number of answered requests by route and status."""
         self.in_flight = 0
         self.values = 0
-        """Of answers that are held in memory; see Limits."""
+        """Number of values of responses that are held in memory; see Limits."""
         self.draining = False
-        """Whether it is about to stop: what runs may end, nothing new begins."""
+        """Whether the server is stopping: running requests may finish, new ones are refused."""
         self.begun = time.time()
         self._times: dict[str, deque[float]] = {}
         self._told: dict[str, str] = {}
-        """Why a run could not be loaded anew, the last time."""
+        """Last error of each run that could not be reloaded."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # Begun and ended ----------------------------------------------------------------------------------------------
+    # Start and stop -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """In the loop that serves."""
+        """Start the engine; called in the event loop of the server."""
         self.predicting = CapacityLimiter(PREDICTIONS)
         self.stopped = asyncio.Event()
         self.loop = asyncio.get_running_loop()
@@ -71,7 +80,7 @@ class Registry:
         task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
-        """Let what runs come to its end, as long as there is time; then write sessions to disk."""
+        """Wait for running requests, at most the grace period; then write sessions to disk."""
         self.draining = True
         self.stopped.set()
         end = time.monotonic() + self.limits.grace
@@ -92,24 +101,24 @@ class Registry:
             try:
                 await self.sessions.sweep()
             except Exception:
-                log.exception("idle sessions were not looked at")
+                log.exception("the check for idle sessions failed")
 
     # Newer weights ------------------------------------------------------------------------------------------------
 
     async def reload(self) -> list[str]:
-        """Load what has changed, and have it answer from then on; the names of what was replaced."""
+        """Load models whose files have changed; return the names of the replaced models."""
         before = {name: versions[0] for name, versions in self.models.versions.items()}
         for name in before:
             await self._renew(name)
         return [name for name, old in before.items() if self.models.get(name) is not old]
 
     async def _renew(self, name: str) -> bool:
-        """Whether a run's model is that of its files now."""
+        """Load the model of a run if its files have changed; return False if that failed."""
         try:
             newer = await to_thread.run_sync(self.models.newer, name)
         except (RecurError, OSError) as error:
             if self._told.get(name) != str(error):  # --watch tries again soon
-                log.error("%s stays as it was: %s", name, error)
+                log.error("%s was not reloaded: %s", name, error)
             self._told[name] = str(error)
             return False
         self._told.pop(name, None)
@@ -118,7 +127,7 @@ class Registry:
         return True
 
     async def watch(self) -> None:
-        """Reload whenever the manifest of a run changes, and again as long as that fails: it may be half written."""
+        """Reload a run when its manifest changes; retry while that fails, because the run may be half written."""
         seen = self._manifests()
         while True:
             await asyncio.sleep(SWEEP)
@@ -137,11 +146,11 @@ class Registry:
     # Requests -----------------------------------------------------------------------------------------------------
 
     def admit(self, owner: str) -> None:
-        """Refuse a request that comes too soon, or among too many."""
+        """Refuse a request above the rate limit or above the number of requests at once."""
         if self.draining:
-            raise BusyError("the server is about to stop")
+            raise BusyError("the server is stopping")
         if self.in_flight >= self.limits.requests:
-            raise BusyError(f"{self.limits.requests:,} requests are under way already; try again in a moment")
+            raise BusyError(f"{self.limits.requests:,} requests are in progress already; try again in a moment")
         if not self.limits.rate:
             return
         times, now = self._times.setdefault(owner, deque()), time.monotonic()
@@ -152,32 +161,19 @@ class Registry:
         times.append(now)
 
     def reserve(self, values: int) -> None:
-        """Count an answer that is held in memory until it is whole, or refuse it."""
+        """Reserve memory for a response that is held until it is complete, or refuse it.
+
+        Reserved before the work starts: several large responses that each fit would not fit together.
+        """
         if self.values + values > self.limits.values_at_once:
-            raise BusyError("too many large answers are under way; try again in a moment, or ask for a stream")
+            raise BusyError("too many large responses are in progress; try again in a moment, or use stream")
         self.values += values
 
     def release(self, values: int) -> None:
         self.values -= values
 
-    async def while_connected(self, request: Request, work: Awaitable[Result]) -> Result:
-        """What work gives, unless its client goes before, or it takes too long."""
-
-        async def gone() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-
-        doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
-        try:
-            await asyncio.wait({doing, leaving}, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
-            if doing.done():
-                return doing.result()
-            if leaving.done():
-                raise ClientDisconnect
-            raise BusyError(f"the request took more than {self.limits.seconds:g} seconds")
-        finally:
-            leaving.cancel()
-            if not doing.done():
-                doing.cancel()
-                with suppress(asyncio.CancelledError, RecurError):
-                    await doing
+    async def while_connected(self, request: Request, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Return the result of `work`; cancel it when its client disconnects or the time limit is reached."""
+        with move_on_after(self.limits.seconds):
+            return await run_while_connected(request.receive, work)
+        raise BusyError(f"the request took more than {self.limits.seconds:g} seconds")

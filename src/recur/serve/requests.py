@@ -1,91 +1,54 @@
-"""What a request for completions asks for, checked: OpenAI's names, and `session`, `state`, `top_k`, `min_p`."""
+"""Requests resolved against a model: prompts and inputs as token ids or vectors, and the size of the response."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
 from recur.data.text import BOS
 from recur.decoding import encode_prompt
 from recur.errors import OptionError
-from recur.serve.http.requests import (SURROGATE, get_field)
-from recur.serve.schemas import Limits
+from recur.serve.http.requests import SURROGATE
 from recur.serve.models import ServedModel
 from recur.serve.rows import SamplingParams
-from recur.utils.types import JsonObject
-from typing import (TYPE_CHECKING, Any)
-import numpy as np
-
-if TYPE_CHECKING:
-    from recur.serve.registry import Registry
-
-UNSUPPORTED: JsonObject = {"suffix": None, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
-"""Of OpenAI's options: those that recur does not have, with the values that ask for nothing."""
+from recur.serve.schemas import CompletionRequest, Limits, SamplingRequest
 
 
 @dataclass(frozen=True)
 class Prompt:
+    """Prompt as token ids and as text."""
+
     ids: list[int]
     text: str
     begins: bool = False
-    """Whether the client wrote the beginning of a text out (<bos>), which is read in any case."""
+    """Whether the client sent the start token <bos> itself; the model reads that token in any case."""
 
 
 @dataclass(frozen=True)
 class CompletionParams:
-    """A request for completions."""
+    """Request for completions, resolved against its model."""
 
+    request: CompletionRequest
     prompts: list[Prompt]
-    n: int
-    max_tokens: int
-    draw: SamplingParams
-    stops: list[str]
-    logprobs: int | None
-    echo: bool
-    seed: int | None
-    stream: bool
-    usage: bool
-    """Whether a stream ends with how many tokens it took."""
-    session: str | None
-    state: str | None
-
-    @property
-    def resumes(self) -> bool:
-        """Whether it continues a session or a state, and not a new text."""
-        return self.session is not None or self.state is not None
 
     @property
     def values(self) -> int:
-        """Tokens of the answer, each counted with its log probabilities."""
-        read = sum(len(prompt.ids) for prompt in self.prompts) if self.echo and self.logprobs is not None else 0
-        return self.n * (read + len(self.prompts) * self.max_tokens) * (1 + (self.logprobs or 0))
+        """Number of tokens of the response, each counted with its log probabilities."""
+        request = self.request
+        echoed = sum(len(prompt.ids) for prompt in self.prompts) if self.scores_prompt else 0
+        return request.n * (echoed + len(self.prompts) * request.max_tokens) * (1 + (request.logprobs or 0))
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the response has log probabilities of the prompt's tokens."""
+        return self.request.echo and self.request.logprobs is not None
 
 
-def drop_nulls(body: JsonObject) -> JsonObject:
-    """What a body says; of OpenAI's, null is nothing."""
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def flag(body: JsonObject, name: str) -> bool:
-    value = body.get(name, False)
-    if not isinstance(value, bool):
-        raise OptionError(f"{name} must be true or false, got {type(value).__name__}")
-    return value
-
-
-def short_string(body: JsonObject, name: str, longest: int = 100) -> str | None:
-    """A name or an id; None where there is none."""
-    if name not in body:
-        return None
-    value = get_field(body, name, "")
-    if len(value) > longest:
-        raise OptionError(f"{name} is too long: at most {longest:,} characters")
-    return value
-
-
-def check_model(body: JsonObject, served: ServedModel) -> None:
+def check_model(name: str | None, served: ServedModel) -> None:
     """Refuse a request that names another model than the one whose session or state it resumes."""
-    name = short_string(body, "model")
     if name is not None and name != served.name:
         raise OptionError(
             f"the session belongs to the model {served.name!r} and cannot be used with {name!r}; "
@@ -93,89 +56,31 @@ def check_model(body: JsonObject, served: ServedModel) -> None:
         )
 
 
-def draw_of(body: JsonObject, temperature: float) -> SamplingParams:
-    return SamplingParams(
-        get_field(body, "temperature", temperature, 0, 100),
-        get_field(body, "top_k", 0, 0, 10**9),
-        max(get_field(body, "top_p", 1.0, 0, 1), 1e-9),  # 0 is the likeliest alone
-        get_field(body, "min_p", 0.0, 0, 1),
-    )
+def sampling_params(request: SamplingRequest) -> SamplingParams:
+    """Return the sampling options of a request; top_p 0 keeps the likeliest token alone."""
+    return SamplingParams(request.temperature, request.top_k, max(request.top_p, 1e-9), request.min_p)
 
 
-def seed_of(body: JsonObject) -> int | None:
-    return get_field(body, "seed", 0, -(2**63), 2**63) if "seed" in body else None
-
-
-def completion_params(body: JsonObject, served: ServedModel, limits: Limits) -> CompletionParams:
-    """What a body asks of a language model; OpenAI's defaults."""
-    for name, nothing in UNSUPPORTED.items():
-        if name in body and body[name] != nothing:
-            raise OptionError(f"{name} is not supported")
-    session, state = short_string(body, "session"), short_string(body, "state", 1 << 24)
-    n = get_field(body, "n", 1, 1, limits.choices)
-    if get_field(body, "best_of", n, 1, limits.choices) != n:
-        raise OptionError("best_of other than n is not supported")
-    prompts = prompts_of(body.get("prompt", ""), served, limits)
-    if (session is not None or state is not None) and (n > 1 or len(prompts) > 1):
-        raise OptionError("a session goes on in one way: one prompt, and n = 1")
-    if n * len(prompts) > limits.choices:
-        raise OptionError(f"{n * len(prompts):,} completions are too many for one request: at most {limits.choices}")
-    options = body.get("stream_options", {})
-    if not isinstance(options, dict):
-        raise OptionError("stream_options must be an object")
-    logprobs = get_field(body, "logprobs", 0, 0, limits.logprobs) if "logprobs" in body else None
-    found = CompletionParams(
-        prompts,
-        n,
-        get_field(body, "max_tokens", 16, 0, limits.max_tokens),
-        draw_of(body, 1.0),
-        stops_of(body.get("stop", []), limits),
-        logprobs,
-        flag(body, "echo"),
-        seed_of(body),
-        flag(body, "stream"),
-        flag(drop_nulls(options), "include_usage"),
-        session,
-        state,
-    )
-    if found.values > limits.values:
-        raise OptionError(
-            f"the answer would have {found.values:,} values, at most {limits.values:,}: lower n × max_tokens × "
-            f"(1 + logprobs), which is {n * len(prompts):,} × {found.max_tokens:,} × {1 + (logprobs or 0)}"
-            + (", and the prompt's tokens that are echoed" if found.echo and logprobs is not None else "")
-        )
-    return found
-
-
-def stops_of(stop: object, limits: Limits) -> list[str]:
-    stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
-        raise OptionError("stop must be a string or a list of strings")
-    if len(stops) > limits.stops or any(len(each) > 1000 for each in stops):
-        raise OptionError(f"stop takes at most {limits.stops} strings of 1,000 characters")
-    return stops
-
-
-def prompts_of(prompt: object, served: ServedModel, limits: Limits) -> list[Prompt]:
-    """A text, texts, a text's tokens, or those of several."""
-    if isinstance(prompt, str) or _is_tokens(prompt):
-        prompt = [prompt]
-    if not isinstance(prompt, list) or not all(isinstance(one, str) or _is_tokens(one) for one in prompt):
-        raise OptionError("prompt must be a string, a list of strings, a list of tokens or a list of those")
-    if not prompt or len(prompt) > limits.choices:
-        raise OptionError(f"prompt must name 1 … {limits.choices} texts, got {len(prompt)}")
-    found = [_prompt(one, served) for one in prompt]
-    count = sum(len(one.ids) for one in found)
+def resolve_completion(request: CompletionRequest, served: ServedModel, limits: Limits) -> CompletionParams:
+    """Encode the prompts of a request; refuse a request whose response would be too large."""
+    prompts = [_encode_prompt(prompt, served) for prompt in request.prompt]
+    count = sum(len(prompt.ids) for prompt in prompts)
     if count > limits.prompt_tokens:
         raise OptionError(f"the prompt has {count:,} tokens: at most {limits.prompt_tokens:,}")
-    return found
+    choices = request.n * len(prompts)
+    if choices > limits.choices:
+        raise OptionError(f"{choices:,} completions are too many for one request: at most {limits.choices}")
+    params = CompletionParams(request, prompts)
+    if params.values > limits.values:
+        raise OptionError(
+            f"the response would have {params.values:,} values, at most {limits.values:,}: lower n × max_tokens × "
+            f"(1 + logprobs), which is {choices:,} × {request.max_tokens:,} × {1 + (request.logprobs or 0)}"
+            + (", and the number of echoed prompt tokens" if params.scores_prompt else "")
+        )
+    return params
 
 
-def _is_tokens(prompt: object) -> bool:
-    return isinstance(prompt, list) and bool(prompt) and all(type(k) is int for k in prompt)
-
-
-def _prompt(prompt: Any, served: ServedModel) -> Prompt:
+def _encode_prompt(prompt: Any, served: ServedModel) -> Prompt:
     if isinstance(prompt, str):
         return Prompt(text_ids(prompt, served), prompt)
     check_ids(prompt, served)
@@ -185,58 +90,60 @@ def _prompt(prompt: Any, served: ServedModel) -> Prompt:
 
 
 def text_ids(text: str, served: ServedModel) -> list[int]:
+    """Return the token ids of a text."""
     if SURROGATE.search(text):
         raise OptionError("the text has half of a surrogate pair in it, which is no character")
     return encode_prompt(served.vocab, text)
 
 
 def check_ids(ids: Sequence[int], served: ServedModel) -> None:
+    """Refuse token ids that are not in the vocabulary of a model."""
     K = len(served.vocab)
     if not all(0 <= k < K for k in ids):
-        raise OptionError(f"tokens of {served.name} lie in 0 … {K - 1}")
+        raise OptionError(f"token ids of {served.name} must be 0 to {K - 1}")
 
 
-def parse_inputs(asked: object, served: ServedModel, hub: Registry) -> Any:
-    """Tokens, a text, or steps of numbers: a list of inputs."""
+def parse_inputs(value: object, served: ServedModel, limits: Limits) -> Any:
+    """Return the inputs of a session as a list: token ids of tokens or of a text, or vectors of numbers."""
     network = served.network
     if network.numbers:
-        return _parse_numbers(asked, network.width, hub.limits.steps)
-    if isinstance(asked, str):
-        inputs = text_ids(asked, served)
+        return _parse_numbers(value, network.width, limits.steps)
+    if isinstance(value, str):
+        inputs = text_ids(value, served)
     else:
-        inputs = [asked] if type(asked) is int else asked  # type: ignore[assignment]
+        inputs = [value] if type(value) is int else value  # type: ignore[assignment]
         if not isinstance(inputs, list) or not all(type(k) is int for k in inputs):
             raise OptionError("input must be a text, a token or a list of tokens")
         check_ids(inputs, served)
-    if len(inputs) > hub.limits.prompt_tokens:
-        raise OptionError(f"{len(inputs):,} tokens are too many: at most {hub.limits.prompt_tokens:,}")
+    if len(inputs) > limits.prompt_tokens:
+        raise OptionError(f"{len(inputs):,} tokens are too many: at most {limits.prompt_tokens:,}")
     return inputs
 
 
-def _parse_numbers(asked: object, width: int, most: int) -> list[np.ndarray[Any, Any]]:
-    wanted = f"input must be {width} numbers, or a list of such steps" if width > 1 else "input must be numbers"
+def _parse_numbers(value: object, width: int, most: int) -> list[np.ndarray[Any, Any]]:
+    expected = f"input must be {width} numbers, or a list of such steps" if width > 1 else "input must be numbers"
     try:
-        values = np.asarray(asked, dtype=np.float64)
+        values = np.asarray(value, dtype=np.float64)
     except (ValueError, TypeError, OverflowError):
-        raise OptionError(wanted) from None
-    if not _all_numbers(asked):
-        raise OptionError(wanted)
+        raise OptionError(expected) from None
+    if not _all_numbers(value):
+        raise OptionError(expected)
     if values.ndim < 2 and width == 1:
         values = values.reshape(-1, 1)
     elif values.ndim == 1:
         values = values[None]
     if values.ndim != 2 or (len(values) and values.shape[1] != width):
-        raise OptionError(wanted)
+        raise OptionError(expected)
     if len(values) > most:
         raise OptionError(f"{len(values):,} steps are too many for one message: at most {most:,}")
     with np.errstate(over="ignore"):
-        found = values.astype(np.float32)
-    if not np.isfinite(found).all():
+        vectors = values.astype(np.float32)
+    if not np.isfinite(vectors).all():
         raise OptionError("input must be numbers that float32 can hold")
-    return list(found)
+    return list(vectors)
 
 
-def _all_numbers(asked: object) -> bool:
-    if isinstance(asked, list):
-        return all(_all_numbers(each) for each in asked)
-    return isinstance(asked, int | float) and not isinstance(asked, bool)
+def _all_numbers(value: object) -> bool:
+    if isinstance(value, list):
+        return all(_all_numbers(each) for each in value)
+    return isinstance(value, int | float) and not isinstance(value, bool)

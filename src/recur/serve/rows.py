@@ -5,21 +5,21 @@ A piece is held back while it may still change: half a character of bytes, or wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-from recur.data.text import Vocab
-import random
-from collections.abc import (Callable, Sequence)
-from dataclasses import dataclass
-from typing import (TYPE_CHECKING, Any, NamedTuple)
-from torch import Tensor
-from recur.serve.state_pool import StateTensors
 import logging
-from typing import TypeVar
-from recur.errors import (RecurError, RunError)
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from torch import Tensor
+
+from recur.data.text import Vocab
+from recur.errors import RecurError, RunError
+from recur.serve.state_pool import StateTensors
 
 if TYPE_CHECKING:
     from recur.serve.models import ServedModel
+
 
 class TokenLogprob(NamedTuple):
     """One token, and what is known of it."""
@@ -154,7 +154,7 @@ class RowEnd(NamedTuple):
     """length, stop, read (there was nothing to write), cancelled or failed."""
     state: StateTensors | None = None
     """What was carried at the end, where it was asked for."""
-    readings: Sequence[StepOutput] = ()
+    outputs: Sequence[StepOutput] = ()
     error: Exception | None = None
 
 
@@ -169,14 +169,14 @@ RowEvent = TextDelta | PromptLogprobs | StepBatchOutput | RowEnd
 EventSink = Callable[[RowEvent], None]
 
 
-def _make_random(draw: SamplingParams, seed: str | int | None) -> random.Random | None:
-    return None if draw.temperature == 0 else random.Random(seed)
+def _make_random(sampling: SamplingParams, seed: str | int | None) -> random.Random | None:
+    return None if sampling.temperature == 0 else random.Random(seed)
 
 
 class StepBatch:
     """One input each of many sessions of one model, which are stepped in the next batch and answered as one."""
 
-    __slots__ = ("draw", "inputs", "random", "served", "sink", "slots")
+    __slots__ = ("inputs", "random", "sampling", "served", "sink", "slots")
 
     def __init__(
         self,
@@ -184,18 +184,32 @@ class StepBatch:
         slots: Sequence[int],
         inputs: Sequence[Any],
         sink: EventSink,
-        draw: SamplingParams = GREEDY,
+        sampling: SamplingParams = GREEDY,
         seed: str | int | None = None,
     ) -> None:
         self.served, self.slots, self.inputs, self.sink = served, slots, inputs, sink
-        self.draw, self.random = draw, _make_random(draw, seed)
+        self.sampling, self.random = sampling, _make_random(sampling, seed)
 
 
 class BatchRow:
     """Inputs of one session, read one after the other; `every` has all of them reported, and not the last alone."""
 
-    __slots__ = ("at", "cancelled", "draw", "every", "fresh", "inputs", "keep", "paused", "random", "reason", "served",
-                 "sink", "slot", "start")  # fmt: skip
+    __slots__ = (
+        "at",
+        "cancelled",
+        "every",
+        "fresh",
+        "inputs",
+        "keep",
+        "paused",
+        "random",
+        "reason",
+        "sampling",
+        "served",
+        "sink",
+        "slot",
+        "start",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -203,12 +217,12 @@ class BatchRow:
         slot: int,
         inputs: Sequence[Any],
         sink: EventSink,
-        draw: SamplingParams = GREEDY,
+        sampling: SamplingParams = GREEDY,
         seed: str | int | None = None,
         every: bool = False,
     ) -> None:
         self.served, self.slot, self.inputs, self.at, self.sink = served, slot, inputs, 0, sink
-        self.draw, self.random = draw, _make_random(draw, seed)
+        self.sampling, self.random = sampling, _make_random(sampling, seed)
         self.every, self.reason = every, "read"
         self.fresh = self.keep = self.paused = self.cancelled = False
         """Whether its slot begins anew, and not with what is in it; whether its state is handed out at the end; whether
@@ -224,30 +238,30 @@ class BatchRow:
 class StepRow(BatchRow):
     """Says what the network makes of its inputs."""
 
-    __slots__ = ("all_probabilities", "readings")
+    __slots__ = ("all_probabilities", "outputs")
 
     def __init__(self, *given: Any, all_probabilities: bool = False, **options: Any) -> None:
         super().__init__(*given, **options)
         self.all_probabilities = all_probabilities
-        self.readings: list[StepOutput] = []
+        self.outputs: list[StepOutput] = []
 
 
 class GenerationRow(BatchRow):
     """Writes `writes` tokens behind what it has read, which it judges if `every` token is to be reported."""
 
-    __slots__ = ("before", "logprobs", "stays", "writes", "writing")
+    __slots__ = ("before", "logprobs", "stays", "text", "writes")
 
     def __init__(
         self,
         *given: Any,
         writes: int,
-        writing: StopBuffer,
+        text: StopBuffer,
         logprobs: int | None = None,
         stays: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(*given, **options)
-        self.writes, self.writing, self.logprobs = writes, writing, logprobs
+        self.writes, self.text, self.logprobs = writes, text, logprobs
         self.stays = stays
         """Whether somebody goes on from its state, which then has to have read the last token too."""
         self.before: Tensor | None = None

@@ -5,18 +5,31 @@ A row's number depends on its seed and on how many it has drawn, not on which ot
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from typing import cast
+
 import torch
 from torch import Tensor
+
 from recur.decoding.sampling import chances
-from recur.serve.rows import (StepBatch, StepOutput, BatchRow, StepRow)
-import itertools
-from typing import cast
 from recur.errors import RunError
 from recur.serve.metrics import EngineCounters
-from recur.serve.rows import (BatchEvents, run_isolated)
-from recur.serve.rows import (StepBatch, RowEnd, PromptLogprobs, TextDelta, BatchRow, StepBatchOutput, StepRow, GenerationRow)
-from recur.serve.rows import TokenLogprob
+from recur.serve.rows import (
+    BatchEvents,
+    BatchRow,
+    GenerationRow,
+    PromptLogprobs,
+    RowEnd,
+    StepBatch,
+    StepBatchOutput,
+    StepOutput,
+    StepRow,
+    TextDelta,
+    TokenLogprob,
+    run_isolated,
+)
+
 
 def sample_tokens(rows: Sequence[BatchRow | StepBatch], logits: Tensor) -> list[int]:
     """One of each row's logits (n, K)."""
@@ -25,7 +38,7 @@ def sample_tokens(rows: Sequence[BatchRow | StepBatch], logits: Tensor) -> list[
         found: list[int] = logits.argmax(-1).tolist()
         return found
     some = logits if len(drawing) == len(rows) else logits[drawing]
-    ways = [rows[k].draw for k in drawing]
+    ways = [rows[k].sampling for k in drawing]
 
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, device=some.device)[:, None]
@@ -106,7 +119,9 @@ class EventBuilder:
 
         def draw(some: Sequence[int]) -> tuple[list[int], list[float]]:
             these = columns[some[0] : some[-1] + 1]
-            return sample_with_probability([column for column in these for _ in column.slots], scores[ends[some[0]] : ends[some[-1] + 1]])
+            return sample_with_probability(
+                [column for column in these for _ in column.slots], scores[ends[some[0]] : ends[some[-1] + 1]]
+            )
 
         for some, (labels, shares) in run_isolated(
             draw, range(len(columns)), lambda k, error: news.fail(columns[k], error)
@@ -122,7 +137,7 @@ class EventBuilder:
             if isinstance(row, GenerationRow):
                 self._judge(row, scores, given, news)
             elif isinstance(row, StepRow):  # the last one is reported by `settle`
-                row.readings += step_outputs([row] * (len(scores) - 1), scores[:-1])
+                row.outputs += step_outputs([row] * (len(scores) - 1), scores[:-1])
         except Exception as error:
             news.fail(row, error)
 
@@ -134,7 +149,10 @@ class EventBuilder:
         if len(judged):
             texts = row.served.token_texts
             found = top_logprobs(known[: len(judged)], judged, [row.logprobs or 0] * len(judged), texts)
-            news.say(row, PromptLogprobs([TokenLogprob(k, texts[k], 0, *each) for k, each in zip(judged, found, strict=True)]))
+            news.say(
+                row,
+                PromptLogprobs([TokenLogprob(k, texts[k], 0, *each) for k, each in zip(judged, found, strict=True)]),
+            )
 
     def settle(self, rows: Sequence[BatchRow], scores: Tensor, news: BatchEvents) -> None:
         """Rows that have read an input, and the scores (n, K) behind it: say what was seen, write, or end."""
@@ -155,8 +173,10 @@ class EventBuilder:
         )
         for some, said in found:
             for k, reading in zip(some, said, strict=True):
-                cast(StepRow, rows[k]).readings.append(reading)
-        writing = {k: row for k, row in enumerate(rows) if isinstance(row, GenerationRow) and row.writes and not row.left}
+                cast(StepRow, rows[k]).outputs.append(reading)
+        writing = {
+            k: row for k, row in enumerate(rows) if isinstance(row, GenerationRow) and row.writes and not row.left
+        }
         for k, row in enumerate(rows):
             if not row.left and k not in writing and row not in news.ended:
                 self.end(row, news)
@@ -188,23 +208,23 @@ class EventBuilder:
                     news.fail(rows[k], error)
 
     def _written(self, row: GenerationRow, token: TokenLogprob, news: BatchEvents) -> None:
-        text, released = row.writing.add(token)
+        text, released = row.text.add(token)
         row.writes -= 1
         row.inputs, row.at, row.every = (token.id,), 0, False
-        if row.writes and not row.writing.stopped:
+        if row.writes and not row.text.stopped:
             news.say(row, TextDelta(text, released, token.id))
             return
-        row.reason = "stop" if row.writing.stopped else "length"
+        row.reason = "stop" if row.text.stopped else "length"
         row.writes = 0
-        more, rest = row.writing.end()
+        more, rest = row.text.end()
         news.say(row, TextDelta(text + more, released + rest, token.id))
         if not row.stays:
             self.end(row, news)  # else once it has read this token too
 
     def end(self, row: BatchRow, news: BatchEvents) -> None:
         try:
-            state = row.served.bank.state(row.slot) if row.keep else None
-            news.end(row, RowEnd(row.reason, state, row.readings if isinstance(row, StepRow) else ()))
+            state = row.served.pool.state(row.slot) if row.keep else None
+            news.end(row, RowEnd(row.reason, state, row.outputs if isinstance(row, StepRow) else ()))
         except Exception as error:
             news.fail(row, error)
 

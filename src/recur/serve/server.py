@@ -14,10 +14,10 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from recur.serve.responses import error_body
 from recur.serve.http import server
 from recur.serve.http.server import make_config
 from recur.serve.registry import Registry
+from recur.serve.responses import error_body
 
 PING_SECONDS = 20.0
 """Seconds between two signs of life of a WebSocket, and for an answer to one."""
@@ -49,29 +49,31 @@ class ServeConnection(server.Connection):
 
 
 class ModelServer(uvicorn.Server):
-    """Begins and ends with its hub. SIGTERM and Ctrl-C: nothing new is taken, what runs ends, then it stops. SIGHUP:
-    newer weights are loaded."""
+    """uvicorn server that starts and stops its registry.
 
-    def __init__(self, config: uvicorn.Config, hub: Registry, watch: bool = False) -> None:
+    SIGTERM and Ctrl-C: new requests are refused, running ones finish, then the server stops. SIGHUP: reload weights.
+    """
+
+    def __init__(self, config: uvicorn.Config, registry: Registry, watch: bool = False) -> None:
         super().__init__(config)
-        self.hub, self.watch = hub, watch
+        self.registry, self.watch = registry, watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # The engine's thread gives Python's lock away at every operation of PyTorch, and would wait 5 ms for it
         # while the server's thread reads a long message.
         sys.setswitchinterval(SWITCH_INTERVAL)
-        await self.hub.start()
+        await self.registry.start()
         with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; another thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         if self.watch:
-            self.hub.spawn(self.hub.watch())
+            self.registry.spawn(self.registry.watch())
         await super().startup(sockets)
 
     def _reload(self) -> None:
         async def reload() -> None:
-            await self.hub.reload()
+            await self.registry.reload()
 
-        self.hub.spawn(reload())
+        self.registry.spawn(reload())
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -83,16 +85,18 @@ class ModelServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for listening in self.servers:
             listening.close()
-        await self.hub.drain()
+        await self.registry.drain()
         await super().shutdown(sockets)
-        await self.hub.stop()
+        await self.registry.stop()
 
 
-def make_server(app: ASGIApp, hub: Registry, host: str = "127.0.0.1", port: int = 0, watch: bool = False) -> ModelServer:
+def make_server(
+    app: ASGIApp, registry: Registry, host: str = "127.0.0.1", port: int = 0, watch: bool = False
+) -> ModelServer:
     config = make_config(app, host, port, ServeConnection)
     config.ws = WebSocketsSansIOProtocol
-    config.ws_max_size = hub.limits.body
+    config.ws_max_size = registry.limits.body
     config.ws_ping_interval = config.ws_ping_timeout = PING_SECONDS
     config.ws_per_message_deflate = False  # a few bytes become many times as many on the way in
     config.timeout_graceful_shutdown = 5
-    return ModelServer(config, hub, watch)
+    return ModelServer(config, registry, watch)

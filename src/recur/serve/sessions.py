@@ -19,12 +19,12 @@ from anyio import to_thread
 
 from recur.errors import RecurError, RunError
 from recur.serve.engine import Engine
-from recur.serve.responses import ConflictError
 from recur.serve.http.responses import BusyError, UnknownError
-from recur.serve.schemas import Limits
 from recur.serve.models import ModelVersions, ServedModel
+from recur.serve.responses import ConflictError
+from recur.serve.schemas import Limits
+from recur.serve.state_codec import SessionStore, StateHeader, StateSigner
 from recur.serve.state_pool import StateTensors
-from recur.serve.state_codec import StateHeader, StateSigner, SessionStore
 from recur.utils.types import JsonObject
 
 SPILL_BATCH = 256
@@ -60,7 +60,14 @@ class Session:
 
 
 class SessionManager:
-    def __init__(self, models: ModelVersions, engine: Engine, limits: Limits, seal: StateSigner, store: SessionStore | None = None) -> None:
+    def __init__(
+        self,
+        models: ModelVersions,
+        engine: Engine,
+        limits: Limits,
+        seal: StateSigner,
+        store: SessionStore | None = None,
+    ) -> None:
         self.models, self.engine, self.limits, self.seal, self.store = models, engine, limits, seal, store
         self._kept: OrderedDict[str, Session] = OrderedDict()
         """Whoever was used last stands last."""
@@ -84,7 +91,7 @@ class SessionManager:
         return self._enter(secrets.token_hex(ID_DIGITS // 2), served, owner)
 
     def _enter(self, name: str, served: ServedModel, owner: str) -> Session:
-        slot = served.bank.take()
+        slot = served.pool.take()
         if slot is None:
             raise BusyError("no place for another session; try again in a moment")
         now = time.time()
@@ -123,9 +130,9 @@ class SessionManager:
     def drop(self, session: Session) -> None:
         """End a session."""
         if self._kept.pop(session.id, None) is not None:
-            session.served.bank.give(session.slot)
+            session.served.pool.give(session.slot)
 
-    def described(self, session: Session) -> JsonObject:
+    def describe(self, session: Session) -> JsonObject:
         left = self.limits.idle + (self.limits.keep if self.store is not None else 0)
         return {
             "id": session.id,
@@ -150,7 +157,7 @@ class SessionManager:
             raise UnknownError("the session is another client's")
         served = self.models.of(about.model, about.digest)
         if parts is not None:
-            served.bank.check(parts)
+            served.pool.check(parts)
         return served, about
 
     def _until(self) -> float:
@@ -158,10 +165,10 @@ class SessionManager:
 
     async def state(self, session: Session) -> StateTensors | None:
         """A copy of what it carries."""
-        return await self._ask(lambda: session.served.bank.state(session.slot))
+        return await self._ask(lambda: session.served.pool.state(session.slot))
 
     async def set_state(self, session: Session, parts: StateTensors | None) -> None:
-        await self._ask(lambda: session.served.bank.set_state(session.slot, parts))
+        await self._ask(lambda: session.served.pool.set_state(session.slot, parts))
 
     async def _ask(self, work: Callable[[], Result]) -> Result:
         return await asyncio.wrap_future(self.engine.call(work))
@@ -188,7 +195,7 @@ class SessionManager:
             self._moving[session.id] = done
         written = 0
         try:
-            copies = await self._ask(lambda: [session.served.bank.state(session.slot) for session in sessions])
+            copies = await self._ask(lambda: [session.served.pool.state(session.slot) for session in sessions])
             until = self._until()
 
             def write() -> int:
@@ -208,7 +215,7 @@ class SessionManager:
                 del self._moving[session.id]
                 session.busy = False
                 if k < written:
-                    session.served.bank.give(session.slot)
+                    session.served.pool.give(session.slot)
                 else:
                     self._kept[session.id] = session
             self.spilled += written

@@ -14,10 +14,11 @@ import hmac
 import os
 import secrets
 import stat
-from dataclasses import (asdict, dataclass)
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from recur.errors import (OptionError, RunError)
-from recur.runs.weights import (from_bytes, to_bytes)
+
+from recur.errors import OptionError, RunError
+from recur.runs.weights import from_bytes, to_bytes
 from recur.serve.state_pool import StateTensors
 from recur.utils.files import write_atomically
 from recur.utils.types import JsonObject

@@ -6,25 +6,26 @@ session. Only language models read many inputs of a session at once: the others'
 
 from __future__ import annotations
 
-from abc import (ABC, abstractmethod)
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import (Any, ClassVar)
+from typing import Any, ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor
+
 from recur.errors import OptionError
 from recur.models import LanguageModel
-from recur.models.classifier import (Classifier, Reader)
+from recur.models.classifier import Classifier, Reader
 from recur.models.inputs import SignalInput
-from recur.models.signals import (Numbers, SignalTagger)
-from recur.models.tagger import (OutputTagger, Tagger, WordTagger)
-from recur.nn import (FeedForward, Recurrent)
+from recur.models.signals import Numbers, SignalTagger
+from recur.models.tagger import OutputTagger, Tagger, WordTagger
+from recur.nn import FeedForward, Recurrent
+from recur.nn.streaming import packed_for
+from recur.ops.cuda.stream import Slots
 from recur.tasks.classify.model import TextModel
 from recur.tasks.contract import Predictor
 from recur.tasks.language.predictor import Language
-from typing import Any
-from recur.nn.streaming import packed_for
-from recur.ops.cuda.stream import Slots
 
 NestedState = Any
 """Tuples of tuples of tensors, as a model's step takes and returns them."""
@@ -210,7 +211,9 @@ class StatePool:
         self._make()
 
     def _make(self) -> None:
-        self._pools = [_lazy_zeros((self.slots, *shape), dtype, self.network.device) for shape, dtype in self.network.forms]
+        self._pools = [
+            _lazy_zeros((self.slots, *shape), dtype, self.network.device) for shape, dtype in self.network.forms
+        ]
 
     @property
     def taken(self) -> int:

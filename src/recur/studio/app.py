@@ -1,30 +1,106 @@
-"""The application: the page's files, and JSON for its views."""
+"""The views of the page, by name: each is a plain function of a request, in the file of its subject.
+
+    VIEWS     of a loaded model and a request:   POST /api/runs/RUN/NAME
+    ALONE     of a request alone:                POST /api/NAME
+
+A new view is a function in a file of its own and a line here; what it raises becomes an answer of one line. A bad value
+of the request is an OptionError or a TextError. A view that is quicker than a keystroke does not queue: see QUICK.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import mimetypes
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Scope
 
 from recur.errors import RecurError
 from recur.i18n import in_language
-from recur.serve.http.responses import FiniteJSONResponse, UnknownError, error_text, refusal, status_of, without_folders
+from recur.serve.http import server
 from recur.serve.http.requests import read_json
-from recur.serve.http.server import LOOPBACK
-from recur.studio.folder import Folder
-from recur.studio.guard import Guard
-from recur.studio.loaded import LoadedModel
-from recur.studio.reporting import POLICY, language_of, report_page
-from recur.studio.stream import Stream
-from recur.studio.training import Training
-from recur.studio.turns import Turns
-from recur.studio.views import ALONE, QUICK, REPORTS, VIEWS
-from recur.studio.writing import generate
+from recur.serve.http.responses import FiniteJSONResponse, UnknownError, error_text, refusal, status_of, without_folders
+from recur.serve.http.server import LOOPBACK, bearer_token, tokens_equal
+from recur.studio.generation import example, generate, next_tokens
+from recur.studio.gradients import eigenvalues, gradients
+from recur.studio.inspection import saliency, similar, unfold, unit_activations, unit_map
+from recur.studio.loaded_model import LoadedModel
+from recur.studio.prediction import mistakes, predict, samples
+from recur.studio.reports import POLICY, diagnosis, labs, parse_language, report_page, run_lab
+from recur.studio.runs import RunFolder
+from recur.studio.step import run_step, step
+from recur.studio.training import TrainingHandlers
+from recur.studio.workers import TextStream, WorkerPool
+from recur.utils.types import JsonObject
+
+VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
+    "next": next_tokens,
+    "saliency": saliency,
+    "example": example,
+    "samples": samples,
+    "predict": predict,
+    "mistakes": mistakes,
+    "activations": unit_activations,
+    "map": unit_map,
+    "similar": similar,
+    "gradients": gradients,
+    "eigenvalues": eigenvalues,
+    "unfold": unfold,
+    "step": run_step,
+    "diagnosis": diagnosis,
+}
+STANDALONE_VIEWS: dict[str, Callable[[JsonObject], JsonObject]] = {
+    "labs": labs,
+    "lab": run_lab,
+    "step": step,
+}
+UNQUEUED = frozenset({"next", "saliency", "step", "unfold"})
+"""Views that do not queue: a step of a model that nothing else changes, or a few numbers."""
+REPORT_VIEWS = frozenset({"diagnosis"})
+"""Views of a report, which queue behind each other and behind nothing else."""
+
+
+COOKIE = "recur-token"
+
+
+class CookieGuard(server.RequestGuard):
+    """One token, which a browser keeps as a cookie."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: tuple[str, ...] | None = LOOPBACK) -> None:
+        super().__init__(app, hosts)
+        self.token = token
+
+    def admit(self, scope: Scope, headers: Headers, port: int) -> Response | None:
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        cookie = f"{COOKIE}-{port}"  # a browser has one jar for all ports of a host
+        if scope["path"] == "/" and any(tokens_equal(given, self.token) for given in query.get("token", [])):
+            redirect = RedirectResponse("/", 303)  # so that the token does not stay in the address
+            redirect.set_cookie(cookie, fingerprint(self.token), httponly=True, samesite="strict")
+            return redirect
+        if self._has_token(headers, cookie):
+            return None
+        return self.refuse(401, "missing or wrong token; open the address that recur studio printed")
+
+    def _has_token(self, headers: Headers, cookie: str) -> bool:
+        kept = fingerprint(self.token)
+        pairs = (pair.partition("=") for part in headers.getlist("cookie") for pair in part.split(";"))
+        if any(name.strip() == cookie and tokens_equal(value.strip(), kept) for name, _, value in pairs):
+            return True
+        return tokens_equal(bearer_token(headers), self.token)
+
+
+def fingerprint(token: str) -> str:
+    """What the cookie holds: letters and digits for any token, and not the token itself."""
+    return hashlib.sha256(b"recur studio " + token.encode()).hexdigest()
+
 
 PAGE = Path(__file__).parent / "page"
 FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
@@ -48,9 +124,9 @@ def make_app(
     hosts: tuple[str, ...] | None = LOOPBACK,
     trust: bool = False,
     read_only: bool = False,
-) -> Guard:
+) -> CookieGuard:
     """The studio over a folder of runs, as an ASGI application."""
-    studio = Studio(Folder(folder, trust), read_only)
+    studio = Studio(RunFolder(folder, trust), read_only)
     routes = [
         Route("/", studio.page),
         Route("/page/{file}", studio.page),
@@ -68,10 +144,10 @@ def make_app(
     )
     app.router.redirect_slashes = False
     app.state.studio = studio
-    return Guard(app, token, hosts)
+    return CookieGuard(app, token, hosts)
 
 
-def end_training(app: Guard) -> str:
+def end_training(app: CookieGuard) -> str:
     """Save and stop what trains, unless it is to be kept; its name, if something was stopped."""
     assert isinstance(app.app, Starlette)
     studio: Studio = app.app.state.studio
@@ -81,10 +157,10 @@ def end_training(app: Guard) -> str:
 class Studio:
     """The handlers of the routes."""
 
-    def __init__(self, folder: Folder, read_only: bool = False) -> None:
+    def __init__(self, folder: RunFolder, read_only: bool = False) -> None:
         self.folder = folder
-        self.turns = Turns()
-        self.training = Training(folder, self.turns, read_only)
+        self.workers = WorkerPool()
+        self.training = TrainingHandlers(folder, self.workers, read_only)
 
     async def page(self, request: Request) -> Response:
         name = request.path_params.get("file", "index.html")
@@ -97,10 +173,10 @@ class Studio:
     async def runs(self, request: Request) -> Response:
         first = request.query_params.get("run", "")
         if "rest" in request.query_params:
-            found = await self.turns.rest(lambda: self.folder.list(REST, first))
+            found = await self.workers.rest(lambda: self.folder.list(REST, first))
         else:
-            found = await self.turns.list(lambda: self.folder.list(FIRST, first))
-        language = language_of(request.headers.get("accept-language", ""))
+            found = await self.workers.list(lambda: self.folder.list(FIRST, first))
+        language = parse_language(request.headers.get("accept-language", ""))
         if language != "en":
             said = [{**run, "error": in_language(run["error"], language)} if "error" in run else run for run in found]
             return FiniteJSONResponse({"runs": said})
@@ -108,7 +184,7 @@ class Studio:
 
     async def curves(self, request: Request) -> Response:
         name = request.path_params["name"]
-        return FiniteJSONResponse(await self.turns.list(lambda: self.folder.curves(name)))
+        return FiniteJSONResponse(await self.workers.list(lambda: self.folder.curves(name)))
 
     async def view(self, request: Request) -> Response:
         name, view = request.path_params["name"], request.path_params["view"]
@@ -116,42 +192,42 @@ class Studio:
             raise UnknownError(f"unknown view {view[:100]!r}")
         body = await read_json(request, BODY)
         model = await self._model(request, name)
-        if view in QUICK:
-            return FiniteJSONResponse(await self.turns.step(lambda: VIEWS[view](model, body)))
-        turn = self.turns.report if view in REPORTS else self.turns.look
+        if view in UNQUEUED:
+            return FiniteJSONResponse(await self.workers.step(lambda: VIEWS[view](model, body)))
+        turn = self.workers.report if view in REPORT_VIEWS else self.workers.look
         return FiniteJSONResponse(await turn(request, name, lambda: VIEWS[view](model, body)))
 
     async def alone(self, request: Request) -> Response:
         view = request.path_params["view"]
-        if view not in ALONE:
+        if view not in STANDALONE_VIEWS:
             raise UnknownError(f"unknown view {view[:100]!r}")
         body = await read_json(request, BODY)
-        if view in QUICK:
-            return FiniteJSONResponse(await self.turns.step(lambda: ALONE[view](body)))
-        return FiniteJSONResponse(await self.turns.look(request, f"/{view}", lambda: ALONE[view](body)))
+        if view in UNQUEUED:
+            return FiniteJSONResponse(await self.workers.step(lambda: STANDALONE_VIEWS[view](body)))
+        return FiniteJSONResponse(await self.workers.look(request, f"/{view}", lambda: STANDALONE_VIEWS[view](body)))
 
     async def xray(self, request: Request) -> Response:
         """The report, as a page for a frame of ours."""
-        name, language = request.path_params["name"], language_of(request.query_params.get("language", "en"))
+        name, language = request.path_params["name"], parse_language(request.query_params.get("language", "en"))
         model = await self._model(request, name)
-        page = await self.turns.report(request, name, lambda: report_page(model, language))
+        page = await self.workers.report(request, name, lambda: report_page(model, language))
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
 
     async def generate(self, request: Request) -> Response:
         body = await read_json(request, BODY)
         model = await self._model(request, request.path_params["name"])
-        pieces = await self.turns.step(lambda: generate(model, body))
-        return await Stream.begin(pieces, self.turns)
+        pieces = await self.workers.step(lambda: generate(model, body))
+        return await TextStream.begin(pieces, self.workers)
 
     async def _model(self, request: Request, name: str) -> LoadedModel:
         """A run's model: in memory, or loaded when it is its turn."""
-        kept = await self.turns.list(lambda: self.folder.kept(name))
-        return kept if kept is not None else await self.turns.load(request, name, lambda: self.folder.open(name))
+        kept = await self.workers.list(lambda: self.folder.kept(name))
+        return kept if kept is not None else await self.workers.load(request, name, lambda: self.folder.open(name))
 
 
 def answer_error(request: Request, error: Exception) -> Response:
     """The handler of every error that a request may end in."""
-    language = language_of(request.headers.get("accept-language", ""))
+    language = parse_language(request.headers.get("accept-language", ""))
     if isinstance(error, HTTPException):
         return refusal(error.status_code, in_language(error.detail, language), dict(error.headers or {}))
     status = status_of(error)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from starlette.responses import (JSONResponse, Response)
-from recur.errors import (OptionError, RecurError, TextError)
-import asyncio
-from collections.abc import (Callable, Iterator)
-from starlette.responses import Response
-from starlette.types import (Receive, Scope, Send)
+
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from recur.errors import OptionError, RecurError, TextError
 
 FOLDERS = re.compile(r"""(?<![\w./~-])/(?:[^\s/'":,;]+/)+""")
 """Of an absolute path, all but its last name."""

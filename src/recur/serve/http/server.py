@@ -1,55 +1,28 @@
-"""Where a server listens: checked before anything is loaded, and taken before anything is said of it."""
+"""Server that the studio and `recur serve` share: checks before every request, and uvicorn with limits on clients.
+
+uvicorn waits for a request for as long as its client likes. Here a connection is closed if it does not send a complete
+request in time, if it does not read its response, or if it is idle while new connections find no room. Data that is not
+HTTP gets one line of JSON, as every other refusal, and prints nothing on the server's terminal.
+"""
 
 from __future__ import annotations
 
-import errno
-import ipaddress
-import socket
-from recur.errors import OptionError
-import secrets
-from abc import (ABC, abstractmethod)
-from urllib.parse import urlsplit
-from starlette.datastructures import (Headers, MutableHeaders)
-from starlette.responses import Response
-from starlette.types import (ASGIApp, Message, Receive, Scope, Send)
-from recur.serve.http.responses import refusal
 import asyncio
+import secrets
+import socket
 import sys
+from abc import ABC, abstractmethod
 from http import HTTPStatus
+from urllib.parse import urlsplit
+
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from recur.serve.http.responses import error_json
 
-def check_address(host: str, port: int, has_token: bool) -> None:
-    if not 0 <= port < 65536:
-        raise OptionError(f"--port must lie in 0 … 65535, got {port}")
-    if not _is_loopback(host) and not has_token:
-        raise OptionError(f"--host {host} can be reached from other machines; it needs --token")
-
-
-def listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise OptionError(f"port {port} is in use; say another --port, or 0 for any that is free") from None
-
-
-def server_url(listening: socket.socket, host: str) -> str:
-    name = f"[{host}]" if listening.family == socket.AF_INET6 else host
-    return f"http://{name}:{listening.getsockname()[1]}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
+from recur.serve.http.responses import error_json, refusal
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_HEADER_BYTES = 16 * 1024
@@ -67,7 +40,14 @@ RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start")
 
 
 class RequestGuard(ABC):
-    """ASGI middleware. `hosts` are the names under which the server may be called; None is any."""
+    """ASGI middleware that checks the size of a request's headers, the Host header, its origin, and its token.
+
+    A page of another site can make the browser send requests to this machine. With a domain name that resolves to this
+    address (DNS rebinding) the page could also read the responses: therefore the Host header must be one of `hosts`
+    (None allows any). If the browser reports the site that a request comes from (Sec-Fetch-Site, Origin), it must be
+    this server or an address that the user typed. Nothing is answered without the token, not even a read: other users
+    of the same machine can reach a loopback address as well.
+    """
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None = LOOPBACK) -> None:
         self.app, self.hosts = app, hosts
@@ -77,20 +57,20 @@ class RequestGuard(ABC):
             if message["type"] in RESPONSE_STARTS:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers.setdefault(name, value)  # a report in a frame has a policy of its own
+                    headers.setdefault(name, value)  # a report in a frame sets its own policy
             await send(message)
 
         await (self._rejection(scope, Headers(scope=scope)) or self.app)(scope, receive, with_headers)
 
     @abstractmethod
     def admit(self, scope: Scope, headers: Headers, port: int) -> Response | None:
-        """The response to a request that has not said who it is; None for one that may pass."""
+        """Return the response to a request without a valid token; None if the request may pass."""
 
     def refuse(self, status: int, text: str) -> Response:
         return refusal(status, text)
 
     def _rejection(self, scope: Scope, headers: Headers) -> Response | None:
-        """The response to a request that must not pass; None for one that may."""
+        """Return the response to a request that is refused; None if the request may pass."""
         if sum(len(name) + len(value) for name, value in headers.raw) + len(scope["raw_path"]) > MAX_HEADER_BYTES:
             return self.refuse(431, f"the request's headers are too large: at most {MAX_HEADER_BYTES:,} bytes")
         host = headers.get("host", "")
@@ -106,26 +86,26 @@ class RequestGuard(ABC):
 
 
 def bearer_token(headers: Headers) -> str:
-    """The token that a request carries in its Authorization header."""
+    """Return the token in the Authorization header of a request."""
     return headers.get("authorization", "").removeprefix("Bearer ").encode("latin-1").decode("utf-8", "replace")
 
 
 def tokens_equal(given: str, token: str) -> bool:
-    """In a time that tells nothing of where they differ."""
+    """Return True if two tokens are equal; the time does not depend on where they differ."""
     return secrets.compare_digest(given.encode(), token.encode())
 
 
 def _is_same_site(site: str, method: str, headers: Headers) -> bool:
-    """Whether a request is the page's own (`same-origin`), or the user's, who typed or opened its address (`none`).
+    """Return True if a request comes from the page itself (`same-origin`) or from the user's address bar (`none`).
 
-    Another port of this machine is `same-site`: a link there may be followed, and nothing more.
+    Another port of this machine is `same-site`: only following a link is allowed from there.
     """
     follows_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return site in ("same-origin", "none") or (site == "same-site" and method == "GET" and follows_link)
 
 
 def _split_host(host: str) -> tuple[str, int]:
-    """A Host header as name and port: [::1]:8000 is ::1 and 8000; no name where it is none."""
+    """Split a Host header into name and port ([::1]:8000 is ::1 and 8000); the name is "" if the header is invalid."""
     try:
         parts = urlsplit(f"//{host}")
         whole = parts.netloc == host and "@" not in host
@@ -135,28 +115,27 @@ def _split_host(host: str) -> tuple[str, int]:
 
 
 REQUEST_SECONDS = 10.0
-"""Seconds from the first byte of a request, or from the connection, to its last; of a large one, for every part."""
+"""Seconds from the connection or the first byte of a request to its last byte; a large body, for PROGRESS_BYTES."""
 PROGRESS_BYTES = 1 << 20
-"""Bytes of such a part: a text that is sent may take its time, and what trickles may not."""
+"""Bytes that extend the deadline of a request: a large upload may take long, a trickle of bytes may not."""
 IDLE_SECONDS = 5
-"""Seconds that a connection is kept between two requests."""
+"""Seconds that an idle connection is kept between two requests."""
 UNREAD_SECONDS = 20.0
-"""Seconds that a client may leave its answer unread."""
+"""Seconds that a client may leave its response unread."""
 LINGER_SECONDS = 2.0
-"""Seconds for what is left once a request was refused: the end of a body that nobody wants, an unread line."""
+"""Seconds that a refused connection stays open, so that its client can read the refusal."""
 MAX_CONNECTIONS = 512
-"""At once, or half of the files that the process may open; one more takes the place of the one that has waited longest.
-"""
+"""Connections at once, at most half of the files that the process may open; a new one replaces the one idle longest."""
 
 SWITCH_INTERVAL = 0.001
-"""Seconds after which a thread that computes lets others go on: a key that is typed should not wait for a report."""
+"""Seconds after which a computing thread yields to others: a keystroke must not wait for a report."""
 
 NO_RESPONSE_YET = (h11.IDLE, h11.SEND_RESPONSE)
 INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
 
 
 def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Server:
-    """A server of an application, with the limits above."""
+    """Return a server for an application, with the limits above."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     return uvicorn.Server(make_config(app, host, port))
 
@@ -172,10 +151,10 @@ def make_config(
         ws="none",
         loop="asyncio",
         lifespan="off",
-        log_config=None,  # errors go where Python's own warnings do; no other logger is touched
+        log_config=None,  # errors go to stderr as Python's warnings do; other loggers are not changed
         log_level="error",
         access_log=False,
-        proxy_headers=False,  # nobody stands before it whose word on a client's address would count
+        proxy_headers=False,  # no trusted proxy could report the client's address
         server_header=False,
         timeout_keep_alive=IDLE_SECONDS,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
@@ -183,7 +162,7 @@ def make_config(
 
 
 def _open_files() -> int:
-    """How many files the process may open: 256 on some systems."""
+    """Return how many files the process may open; 256 on some systems."""
     try:
         import resource
     except ImportError:  # not on Windows, which has no such limit
@@ -227,11 +206,11 @@ class HttpParser(h11.Connection):
 
 
 class Connection(H11Protocol):
-    """One client."""
+    """Connection of one client."""
 
     @staticmethod
     def error_body(status: int, line: str) -> bytes:
-        """What a refusal that no application has seen says."""
+        """Return the body of a refusal that is sent before an application sees the request."""
         return error_json(line)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -249,7 +228,7 @@ class Connection(H11Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether it is the client's turn: no request of it is being answered."""
+        """Whether the server waits for the client: no request of the connection is being answered."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def _make_room(self) -> None:
@@ -258,13 +237,13 @@ class Connection(H11Protocol):
             self._refuse(503, "too many connections; try again in a moment")
             return
         oldest = min(others, key=lambda connection: connection.waiting_since)
-        self.connections.discard(oldest)  # it is told later, when others may have come
+        self.connections.discard(oldest)  # its connection_lost runs later, when more connections may have arrived
         oldest.transport.abort()
 
     # Requests ---------------------------------------------------------------------------------------------
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._upgraded = True  # what comes from now on is another protocol's, and is not waited for here
+        self._upgraded = True  # another protocol reads from here on; no deadline applies
         super().handle_websocket_upgrade(event)
 
     def data_received(self, data: bytes) -> None:
@@ -289,14 +268,14 @@ class Connection(H11Protocol):
     def _late(self) -> None:
         begun = self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]
         if begun:
-            self._refuse(408, f"the request was not whole after {REQUEST_SECONDS:g} seconds")
+            self._refuse(408, f"the request was not complete after {REQUEST_SECONDS:g} seconds")
         else:
             self._close()
 
     def send_400_response(self, msg: str) -> None:
         error = sys.exception()
         if isinstance(error, FramingError):
-            self.scope = None  # type: ignore[assignment]  # the scope of the request before
+            self.scope = None  # type: ignore[assignment]  # the scope is of the previous request
             self._refuse(400, str(error))
         elif getattr(error, "error_status_hint", 400) == 431:
             self._refuse(431, f"the request's headers are too large: at most {MAX_HEADER_BYTES:,} bytes")
@@ -304,11 +283,11 @@ class Connection(H11Protocol):
             self._refuse(400, "this is not an HTTP request")
 
     def _refuse(self, status: int, line: str) -> None:
-        """Answer from here, where that can still be done, and close."""
+        """Send a refusal without the application, if the response has not started, and close."""
         if self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # whoever reads the body, or writes the answer, has nobody to talk to
+            self.cycle.disconnected = True  # the application must stop reading and writing
             self.cycle.message_event.set()
         if self.conn.our_state in NO_RESPONSE_YET:
             body = self.error_body(status, line)
@@ -325,14 +304,14 @@ class Connection(H11Protocol):
             self.transport.write("\r\n".join(lines).encode() + (b"" if bare else body))
         self._close()
 
-    # Answers ----------------------------------------------------------------------------------------------
+    # Responses --------------------------------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self.waiting_since = self.loop.time()
         if self.transport.is_closing():
             self._close(UNREAD_SECONDS)
-        elif self.conn.their_state is h11.SEND_BODY:  # of the request that was answered, or of one that came with it
+        elif self.conn.their_state is h11.SEND_BODY:  # body of the answered request, or of a pipelined one
             self._expect_request(LINGER_SECONDS if self.conn.our_state is h11.DONE else REQUEST_SECONDS)
 
     def pause_writing(self) -> None:
@@ -344,10 +323,10 @@ class Connection(H11Protocol):
             self._unread.cancel()
         super().resume_writing()
 
-    # The end ----------------------------------------------------------------------------------------------
+    # Closing ---------------------------------------------------------------------------------------------
 
     def _close(self, seconds: float = LINGER_SECONDS) -> None:
-        """Close once all is sent, and after so long in any case: a client that does not read would keep it open."""
+        """Close when everything is sent, or after `seconds`: a client that does not read would keep it open."""
         self._drop_deadline()
         self.transport.close()
         self.loop.call_later(seconds, self.transport.abort)

@@ -1,24 +1,19 @@
-"""Texts as a model has read them, so that a keystroke costs a step however long the text is.
-
-A text that was read has a key. A request names it and says what became of it, `base`, how many of its characters are
-`keep`t, and the `text` behind them: nothing before is sent, encoded or read again, but for what stands behind the last
-mark. Marks, the states at some places of a text, stand where it can be cut without changing its tokens.
-
-A model that reads from the end keeps characters of the text's end, and what is new stands before them: typing there is
-what costs a step. Characters and marks are counted in the order of reading.
-"""
+"""What the views are asked for: a text, and how to draw from the model."""
 
 from __future__ import annotations
 
 import bisect
+import copy
+import itertools
 import secrets
 import threading
 import unicodedata
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,13 +22,42 @@ from torch import Tensor
 from recur.data.text import SPECIALS, UNK
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Ids
-from recur.errors import OptionError
+from recur.decoding import Choice
+from recur.diagnostics import Subject
+from recur.diagnostics.subject import FEWEST
+from recur.errors import OptionError, RecurError, RunError, TextError
 from recur.models import LanguageModel
+from recur.nn import Recurrent
+from recur.runs import Run
+from recur.serve.http.requests import get_field
 from recur.serve.http.responses import GoneError
-from recur.tasks.language.data import first_input
+from recur.tasks import predictor_of
+from recur.tasks.contract import Predictor
+from recur.tasks.language.data import first_input, in_reading_order, valid_text
 from recur.tasks.language.predictor import Language
+from recur.utils.types import JsonObject
 
-State = tuple[tuple[Tensor, ...], ...]
+MAX_TEXT_CHARS = 4000
+"""Characters of a text, at most."""
+
+
+def get_text(request: JsonObject) -> str:
+    text = get_field(request, "text", "")
+    if len(text) > MAX_TEXT_CHARS:
+        raise OptionError(f"the text is too long: {len(text):,} characters, at most {MAX_TEXT_CHARS:,}")
+    return text
+
+
+def get_sampling(request: JsonObject) -> Choice:
+    """Temperature, top-k and top-p."""
+    return Choice(
+        temperature=get_field(request, "temperature", 1.0, 0.05, 5),
+        top_k=get_field(request, "top_k", 0, 0, 10**6),
+        top_p=get_field(request, "top_p", 1.0, 0.01, 1),
+    )
+
+
+NetworkState = tuple[tuple[Tensor, ...], ...]
 """Of a network: for each layer, the states of its cell."""
 KEPT = 32
 """Texts that are remembered."""
@@ -43,39 +67,39 @@ NEAR, BLOCK, LONG_BLOCK = 2048, 128, 4096
 """Characters between two marks: BLOCK in the last NEAR of a text, LONG_BLOCK before."""
 
 
-class Mark(NamedTuple):
+class StateCheckpoint(NamedTuple):
     """A place in a text, and what the network is there."""
 
     characters: int
     tokens: int
     """Read so far, the one that precedes every text among them."""
     logits: Tensor
-    state: State
+    state: NetworkState
     unknown: Counter[str] = Counter()
     """What is not in the vocabulary, up to here."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class EncodedText:
     """A text, read."""
 
     text: str
     ids: Ids
     """In the order of reading, the one that precedes every text first."""
-    marks: tuple[Mark, ...]
+    marks: tuple[StateCheckpoint, ...]
     half: str = ""
     """The letters of a word that is not finished, which was not read."""
 
     @property
-    def end(self) -> Mark:
+    def end(self) -> StateCheckpoint:
         return self.marks[-1]
 
-    def before(self, tokens: int) -> Mark:
+    def before(self, tokens: int) -> StateCheckpoint:
         """The last mark at which so many tokens or fewer were read; the first, if none is."""
         return self.marks[max(0, bisect.bisect_right(self.marks, tokens, key=lambda mark: mark.tokens) - 1)]
 
 
-def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
+def _thinned(marks: list[StateCheckpoint]) -> tuple[StateCheckpoint, ...]:
     """Marks near the end, and those further back as far apart as they are meant to be."""
     kept = marks[:1]
     for mark, following in pairwise([*marks[1:], marks[-1]]):
@@ -85,7 +109,7 @@ def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
     return tuple(kept)
 
 
-class Readings:
+class PrefixCache:
     """The texts that one model has read lately."""
 
     def __init__(self, language: Language) -> None:
@@ -93,11 +117,11 @@ class Readings:
         self.network: LanguageModel = language.model
         self.backward = language.backward
         self.kind = self.vocab.tokenizer.kind
-        self._kept: OrderedDict[str, Reading] = OrderedDict()
+        self._kept: OrderedDict[str, EncodedText] = OrderedDict()
         self._sorted: list[tuple[str, int]] | None = None
         self._lock = threading.Lock()
 
-    def read(self, text: str, base: str = "", keep: int = 0) -> tuple[str, Reading]:
+    def read(self, text: str, base: str = "", keep: int = 0) -> tuple[str, EncodedText]:
         """The text made of what is kept of another one and what follows, and the key by which to go on from it."""
         before = None
         if base:
@@ -120,7 +144,7 @@ class Readings:
 
     # Reading ----------------------------------------------------------------------------------------------
 
-    def _go_on(self, before: Reading | None, keep: int, rest: str) -> Reading:
+    def _go_on(self, before: EncodedText | None, keep: int, rest: str) -> EncodedText:
         text = rest if before is None else self._joined(before.text, keep, rest)
         marks = [self._first()] if before is None else list(before.marks)
         while len(marks) > 1 and not (marks[-1].characters <= keep and self._cuttable(text, marks[-1].characters)):
@@ -135,16 +159,16 @@ class Readings:
             ids.append(read[::-1] if self.backward else read)
             marks.append(self._after(marks[-1], end, ids[-1], piece))
             at = end
-        return Reading(text, np.concatenate(ids), _thinned(marks), half)
+        return EncodedText(text, np.concatenate(ids), _thinned(marks), half)
 
     def _joined(self, known: str, keep: int, rest: str) -> str:
         return rest + known[len(known) - keep :] if self.backward else known[:keep] + rest
 
-    def _first(self) -> Mark:
+    def _first(self) -> StateCheckpoint:
         return self._after(None, 0, np.array([first_input(self.vocab)]))
 
     @torch.no_grad()
-    def _after(self, mark: Mark | None, characters: int, ids: Ids, piece: str = "") -> Mark:
+    def _after(self, mark: StateCheckpoint | None, characters: int, ids: Ids, piece: str = "") -> StateCheckpoint:
         """The mark behind some more tokens, and the piece of text that they are."""
         if mark is not None and not len(ids):
             return mark._replace(characters=characters)
@@ -152,7 +176,7 @@ class Readings:
         logits, unknown = self.network.logits_of(out.outputs[:, -1])[0], mark.unknown if mark else Counter[str]()
         if (ids == UNK).any():
             unknown = unknown + self.vocab.unknown_tokens(piece)
-        return Mark(characters, (mark.tokens if mark else 0) + len(ids), logits, out.state, unknown)
+        return StateCheckpoint(characters, (mark.tokens if mark else 0) + len(ids), logits, out.state, unknown)
 
     # Places -----------------------------------------------------------------------------------------------
 
@@ -201,3 +225,101 @@ class Readings:
             found.append(self._sorted[at][1])
             at += 1
         return found
+
+
+CHARACTERS, WORDS = 240, 60
+"""Of an example."""
+Result = TypeVar("Result")
+
+
+class LoadedModel:
+    """One model to generate with, and a copy of it for probes, whose hooks would disturb a request at the same time."""
+
+    def __init__(self, run: Run) -> None:
+        self.predictor: Predictor[Any] = predictor_of([run], "cpu")  # a keystroke is a step: a GPU is slower at that
+        self._probed: Language | None = None
+        self._kept: dict[str, Any] = {}
+
+    @cached_property
+    def readings(self) -> PrefixCache:
+        self.language.model.requires_grad_(False)  # it is used, and its copy for probes asks for gradients
+        return PrefixCache(self.language)
+
+    @property
+    def language(self) -> Language:
+        """The language model that it is, for views that read nothing else."""
+        if isinstance(self.predictor, Language):
+            return self.predictor
+        name, task = self.predictor.run.path.name, self.predictor.task.name
+        raise RunError(f"{name} is a run of the task {task}; this view reads runs of the task language")
+
+    def subject(self, text: str, fewest: int = FEWEST) -> Subject:
+        """The model reading a text of so many tokens at least, for probes."""
+        language = self.language
+        ids = in_reading_order(language.vocab.encode(normalised(text)), language.options)
+        if len(ids) < fewest:
+            raise TextError(f"the text is too short: {len(ids)} tokens, and this view needs at least {fewest}")
+        return self.subject_of(torch.from_numpy(np.asarray(ids, np.int64).copy()))
+
+    def subject_of(self, ids: Tensor) -> Subject:
+        """The same of ids in the order of reading."""
+        if self._probed is None:
+            self._probed = copy.copy(self.language)  # and not from its files, which may be others by now
+            self._probed.models = [copy.deepcopy(self.language.model).requires_grad_(True)]
+        network = self._probed.model
+        if not isinstance(network.recurrent, Recurrent):
+            raise RunError("--recurrence output has no hidden state that goes from step to step")
+        return Subject(network, network.recurrent, ids, self._probed)
+
+    def example(self) -> str:
+        """The beginning of the run's own validation text; where that is gone, a text that the model generates."""
+        return self.kept("example", self._validation_text) or self.kept("generated", self._generated)
+
+    def kept(self, name: str, make: Callable[[], Result]) -> Result:
+        """What takes a while to make, made once."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        made: Result = self._kept[name]
+        return made
+
+    def _generated(self) -> str:
+        tokens = CHARACTERS if self.language.vocab.tokenizer.kind == "char" else WORDS
+        return without_specials(self.language.generate("", tokens, temperature=0.7, seed=0)[0]).strip() + "\n"
+
+    def _validation_text(self) -> str:
+        language = copy.copy(self.language)
+        language.task = copy.copy(language.task)  # whose texts are looked up
+        try:
+            language.find_texts("valid" if language.options.valid else "texts")
+            whole = "".join(itertools.islice(valid_text(language.options).pieces(), 1))
+        except (RecurError, OSError):
+            return ""
+        lines = whole[: 2 * CHARACTERS].strip().split("\n")
+        text = ""
+        for line in lines:
+            if text and len(text) + len(line) > CHARACTERS:
+                break
+            text += line + "\n"
+        return text[:CHARACTERS].strip() + "\n" if text.strip() else ""
+
+    def read(self, request: JsonObject) -> tuple[str, EncodedText]:
+        """The text of a request, read: whole, or what follows one that was read before."""
+        text, base = get_text(request), get_field(request, "base", "")
+        return self.readings.read(text, base, get_field(request, "keep", 0) if base else 0)
+
+
+def display_text(token: str) -> str:
+    """A token as text: an end of line for <eos>, nothing for the other special tokens."""
+    return "\n" if token == "<eos>" else "" if token in SPECIALS else token
+
+
+def shown_text(token: str) -> str:
+    """The same to look at: other special tokens, such as <unk>, by their names."""
+    return display_text(token) or token
+
+
+def without_specials(text: str) -> str:
+    """Text as a person would have typed it, without special tokens."""
+    for special in SPECIALS:
+        text = text.replace(special, "")
+    return text

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from recur.data.text import UNK
 from recur.decoding.sampling import NEVER_WRITTEN, go_on, make_generator
-from recur.serve.http.requests import get_field, finite_or_none
-from recur.studio.fields import choice_of
-from recur.studio.loaded import LoadedModel, display_text, without_specials
-from recur.studio.reading import Reading
+from recur.serve.http.requests import finite_or_none, get_field
+from recur.studio.loaded_model import EncodedText, LoadedModel, display_text, get_sampling, without_specials
 from recur.utils.types import JsonObject
 
 LENGTH = 2000
@@ -31,7 +29,7 @@ def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
     Behind an unfinished word, the words that begin so: their probability is that among them.
     """
     language = model.language
-    choice = choice_of(request)
+    choice = get_sampling(request)
     key, reading = model.read(request)
     logits = _writable(model, reading)
     probability, drawn = logits.softmax(-1), choice.probabilities(logits)
@@ -58,7 +56,7 @@ def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
     }
 
 
-def _writable(model: LoadedModel, reading: Reading) -> Tensor:
+def _writable(model: LoadedModel, reading: EncodedText) -> Tensor:
     """Logits of what can come next: of tokens that stand for themselves, and that begin as the unfinished word does."""
     logits = reading.end.logits.clone()
     logits[list(NEVER_WRITTEN)] = -torch.inf
@@ -69,7 +67,7 @@ def _writable(model: LoadedModel, reading: Reading) -> Tensor:
     return logits
 
 
-def _inserted(model: LoadedModel, reading: Reading, k: int) -> str:
+def _inserted(model: LoadedModel, reading: EncodedText, k: int) -> str:
     """What a token adds to the text: the rest of the unfinished word; a space before a word where there is none."""
     token = display_text(model.language.vocab.tokens[k])
     if reading.half:
@@ -87,7 +85,7 @@ def _inserted(model: LoadedModel, reading: Reading, k: int) -> str:
     return token if joined else f" {token}"
 
 
-def _unknown(model: LoadedModel, reading: Reading) -> JsonObject:
+def _unknown(model: LoadedModel, reading: EncodedText) -> JsonObject:
     """Tokens that were read as <unk>, what it stands for, and how likely it is to come next."""
     vocab, found = model.language.vocab, reading.end.unknown
     return {
@@ -101,7 +99,7 @@ def _unknown(model: LoadedModel, reading: Reading) -> JsonObject:
 
 def generate(model: LoadedModel, request: JsonObject) -> Generator[str, None, None]:
     """A continuation, piece by piece. A bad request is refused before the first one."""
-    choice = choice_of(request)
+    choice = get_sampling(request)
     length = get_field(request, "length", 200, 1, LENGTH)
     seed = get_field(request, "seed", 0) if "seed" in request else None
     _, reading = model.read(request)
@@ -110,7 +108,7 @@ def generate(model: LoadedModel, request: JsonObject) -> Generator[str, None, No
     return _in_order(_pieces(model, reading, (ids[0] for ids in drawn)), model)
 
 
-def _pieces(model: LoadedModel, reading: Reading, drawn: Iterator[int]) -> Iterator[str]:
+def _pieces(model: LoadedModel, reading: EncodedText, drawn: Iterator[int]) -> Iterator[str]:
     """What each token adds to the text before it."""
     vocab, backward = model.language.vocab, model.language.backward
     if vocab.tokenizer.kind == "char":

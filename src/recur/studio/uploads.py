@@ -1,4 +1,4 @@
-"""Texts that the page was given, in a folder of their own beside the runs: whole or not at all, and none twice.
+"""TextStore that the page was given, in a folder of their own beside the runs: whole or not at all, and none twice.
 
 A name is cleaned until it is one of a file in that folder and nowhere else. What is there is never written over, for a
 run may have learned from it: another text of the same name gets a number.
@@ -26,17 +26,17 @@ from recur.utils.files import sync_folder
 from recur.utils.types import JsonObject
 
 FOLDER = "texts"
-TEXT = 256 << 20
+MAX_TEXT_BYTES = 256 << 20
 """Bytes of a text, at most."""
-ALL = 4 << 30
+MAX_TOTAL_BYTES = 4 << 30
 """… and of all of them."""
 BUILT_IN = ("pydoc", "stdlib")
-"""Texts that every Python carries."""
-LONGEST = 60
+"""TextStore that every Python carries."""
+MAX_NAME_BYTES = 60
 """Characters of a name."""
 
 
-class Texts:
+class TextStore:
     """The folder of texts beside runs."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,13 +65,13 @@ class Texts:
         return f"{FOLDER}/{name}"
 
     @contextmanager
-    def receiving(self, name: str, declared: int = 0) -> Iterator[Receiving]:
+    def receiving(self, name: str, declared: int = 0) -> Iterator[TextUpload]:
         """Receive a text piece by piece; after a block without an error it is stored under its `name`.
 
         declared: bytes that the client announced, which are reserved before any are read.
         """
         Place(self.runs).make_folder(FOLDER)
-        made = Receiving(self, clean_name(name, "text.txt"), declared)
+        made = TextUpload(self, clean_name(name, "text.txt"), declared)
         try:
             yield made
             made.finish()
@@ -82,8 +82,10 @@ class Texts:
         """Count bytes of an upload against the quota before they are written, or refuse them."""
         with self._quota:  # uploads in parallel: each must see the reservations of the others
             stored = sum(int(text["bytes"]) for text in self.list())
-            if stored + self._reserved + count > ALL:
-                raise TooLargeError(f"all texts together are too large: at most {ALL >> 30:,} GiB; remove some of them")
+            if stored + self._reserved + count > MAX_TOTAL_BYTES:
+                raise TooLargeError(
+                    f"all texts together are too large: at most {MAX_TOTAL_BYTES >> 30:,} GiB; remove some of them"
+                )
             self._reserved += count
 
     def release(self, count: int) -> None:
@@ -132,15 +134,15 @@ class Texts:
                     os.rename(part, there)
                     sync_folder(self.path)
                     return tried, True
-                if _digest(there) == digest:
+                if _file_digest(there) == digest:
                     return tried, False
         raise OptionError(f"there are too many texts named {name}")
 
 
-class Receiving:
+class TextUpload:
     """One text on its way to disk."""
 
-    def __init__(self, texts: Texts, name: str, declared: int) -> None:
+    def __init__(self, texts: TextStore, name: str, declared: int) -> None:
         self.texts, self.name = texts, name
         self.bytes, self._sha = 0, hashlib.sha256()
         self.new = False
@@ -169,14 +171,14 @@ class Receiving:
 
     def _reserve(self, count: int) -> None:
         """Have at least so many bytes reserved for this text."""
-        if count > TEXT:
-            raise TooLargeError(f"the text is too large: at most {TEXT >> 20:,} MiB")
+        if count > MAX_TEXT_BYTES:
+            raise TooLargeError(f"the text is too large: at most {MAX_TEXT_BYTES >> 20:,} MiB")
         if count > self._reserved:
             self.texts.reserve(count - self._reserved)
             self._reserved = count
 
 
-def _digest(path: Path) -> str:
+def _file_digest(path: Path) -> str:
     try:
         return Place(path.parent).digest(path.name)
     except (OSError, RecurError):
@@ -188,7 +190,7 @@ def clean_name(name: str, default: str) -> str:
     name = composed(name, "the name of the file").replace("\\", "/").rpartition("/")[2]
     name = re.sub(r"[^\w.-]+", "-", name)
     stem, suffix = split_name(re.sub(r"\.{2,}", ".", name).strip(".-_ "))
-    stem = stem.encode()[:LONGEST].decode(errors="ignore").strip(".-_ ")
+    stem = stem.encode()[:MAX_NAME_BYTES].decode(errors="ignore").strip(".-_ ")
     found = f"{stem}{suffix}"
     return default if not stem or PART.fullmatch(found) else found
 

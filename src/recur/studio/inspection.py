@@ -1,32 +1,99 @@
-"""States and gates along a text: one unit of them, all units as a map, and where else the state was similar."""
+"""Which earlier tokens a prediction hangs on: gradient × input.
+
+    s_k  =  ⟨∂ log P(token) / ∂x_k, x_k⟩          x_k the vector of the k-th token read
+
+Measured over the last tokens, from the state that the network had before them; what that state stands for, everything
+earlier, is one number more, ⟨∂ log P / ∂s, s⟩. So it costs the same at any length of text.
+"""
 
 from __future__ import annotations
 
 import base64
+import inspect
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from recur.decoding.sampling import NEVER_WRITTEN
 from recur.diagnostics import Subject
 from recur.diagnostics.gates import Activation, activations
 from recur.diagnostics.subject import Layer
 from recur.diagnostics.units import correlations, features, similar_elsewhere, similar_spans, tokens_read
 from recur.errors import OptionError
-from recur.serve.http.requests import get_field, finite_or_none
-from recur.studio.fields import text_of
-from recur.studio.loaded import LoadedModel, shown_text
-from recur.studio.looking import Looked, look
+from recur.models.inputs import beside, positions, split_state
+from recur.serve.http.requests import finite_or_none, get_field
+from recur.studio.loaded_model import EncodedText, LoadedModel, get_text, shown_text
+from recur.studio.prediction import ModelTrace, trace_model
 from recur.tasks.language.data import corpora, in_reading_order
 from recur.tasks.language.predictor import Language
 from recur.utils.types import JsonObject
 
+SPAN = 48
+"""Tokens that are followed back one by one."""
+
+
+def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
+    """How much each of the last tokens adds to the log-probability of the likeliest next one, or of the one named."""
+    vocab = model.language.vocab
+    _, reading = model.read(request)
+    token = get_field(request, "token", "")
+    if token and token not in vocab.ids:
+        raise OptionError(f"token {token[:40]!r} is not in the vocabulary")
+    target = vocab.ids[token] if token else likeliest(model, reading)
+    network, first = model.language.model, max(1, len(reading.ids) - SPAN)
+    mark = reading.before(first)
+    ids = torch.from_numpy(reading.ids[mark.tokens :].astype("int64"))[None]
+    start, earlier_ids, ids = mark.state, ids[:, : first - mark.tokens], ids[:, first - mark.tokens :]
+    if earlier_ids.shape[1]:
+        with torch.no_grad():
+            start = network(earlier_ids, start).state
+    about: JsonObject = {"target": shown_text(vocab.tokens[target]), "token": vocab.tokens[target]}
+    about |= {"words": vocab.tokenizer.kind != "char", "backward": model.language.backward}
+    if not ids.shape[1]:  # nothing but what precedes every text
+        return {
+            **about,
+            "tokens": [],
+            "values": [],
+            "before": 0.0,
+            "p": finite_or_none(float(mark.logits.softmax(-1)[target])),
+        }
+    state = tuple(tuple(part.detach().requires_grad_(part.is_floating_point()) for part in s) for s in start)
+    x = network.embedding.vectors(ids).detach().requires_grad_()
+    with torch.enable_grad():
+        if network.clock is None:
+            out = network.recurrent(x, state)[0]
+        else:
+            own, t = split_state(state, ids)
+            out = network.recurrent(beside(x, positions(t, ids.shape[1]), network.clock), own)[0]
+        logp = network.logits_of(out[:, -1])[0].log_softmax(-1)[target]
+        parts = [part for layer in state for part in layer if part.requires_grad]
+        grads = torch.autograd.grad(logp, [x, *parts], allow_unused=True)
+    values = [0.0] * ids.shape[1] if grads[0] is None else (grads[0] * x).sum(-1)[0].tolist()
+    earlier = [float((g * part).detach().sum()) for g, part in zip(grads[1:], parts, strict=True) if g is not None]
+    return {
+        **about,
+        "tokens": [shown_text(vocab.tokens[k]) for k in ids[0].tolist()],
+        "values": [finite_or_none(value) for value in values],
+        "before": finite_or_none(sum(earlier)),
+        "p": finite_or_none(float(logp.detach().exp())),
+    }
+
+
+def likeliest(model: LoadedModel, reading: EncodedText) -> int:
+    """The likeliest next token that can be written; of an unfinished word, among those that begin so."""
+    logits = reading.end.logits.clone()
+    logits[list(NEVER_WRITTEN)] = -torch.inf
+    among = model.readings.completions(reading.half) if reading.half else None
+    return int(logits.argmax()) if among is None else among[int(logits[among].argmax())]
+
+
 SIMILAR = 0.3
 """The least cosine of states that are called similar."""
 BOUNDED = ("sigmoid", "hardsigmoid", "tanh")
-COLUMNS, UNITS = 240, 512
+MAP_TOKENS, MAP_UNITS = 240, 512
 """Tokens and units of the map, at most: the last tokens, the first units."""
 SEARCHED = 6000
 """Tokens of the training text in which similar states are looked for."""
@@ -34,7 +101,7 @@ AROUND = 12
 """Tokens of the training text on either side of a place that is shown."""
 
 
-class Signal(NamedTuple):
+class UnitSignal(NamedTuple):
     """One state or gate along a text."""
 
     values: Tensor
@@ -47,7 +114,7 @@ class Signal(NamedTuple):
     layers: list[str]
 
 
-def _signal(subject: Subject, request: JsonObject) -> Signal:
+def _unit_signal(subject: Subject, request: JsonObject) -> UnitSignal:
     layers = subject.layers
     number_ = get_field(request, "layer", 0, 0, len(layers) - 1)
     layer = layers[number_]
@@ -59,7 +126,7 @@ def _signal(subject: Subject, request: JsonObject) -> Signal:
     values, bounded = _values(layer, gates, signal)
     if layer.name.endswith("backward"):  # which read the text from its end
         values = values.flip(0)
-    return Signal(values, bounded, names, number_, [part.name for part in layers])
+    return UnitSignal(values, bounded, names, number_, [part.name for part in layers])
 
 
 def _values(layer: Layer, gates: dict[str, Activation], signal: str) -> tuple[Tensor, bool]:
@@ -74,8 +141,8 @@ def _values(layer: Layer, gates: dict[str, Activation], signal: str) -> tuple[Te
 
 def unit_activations(model: LoadedModel, request: JsonObject) -> JsonObject:
     """One unit of a state or gate along a text, and the unit that follows each feature of the text best."""
-    looked = look(model, text_of(request))
-    tokens, signal = looked.tokens, _signal(looked.subject, request)
+    looked = trace_model(model, get_text(request))
+    tokens, signal = looked.tokens, _unit_signal(looked.subject, request)
     values = signal.values
     unit = get_field(request, "unit", 0, 0, values.shape[1] - 1)
     scale = 1.0 if signal.bounded else max(float(values[:, unit].abs().max()), 1e-9)
@@ -99,13 +166,13 @@ def unit_activations(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 def unit_map(model: LoadedModel, request: JsonObject) -> JsonObject:
     """All units × time: bytes, 127 for the largest absolute value, in base64."""
-    tokens, subject, *_ = look(model, text_of(request))
-    signal = _signal(subject, request)
-    values = signal.values[-COLUMNS:, :UNITS].double()
+    tokens, subject, *_ = trace_model(model, get_text(request))
+    signal = _unit_signal(subject, request)
+    values = signal.values[-MAP_TOKENS:, :MAP_UNITS].double()
     scale = 1.0 if signal.bounded else max(float(values.abs().max()), 1e-9)
     cells = (values / scale).clamp(-1, 1).mul(127).round().to(torch.int8).t().contiguous()
     return {
-        "tokens": tokens[-COLUMNS:],
+        "tokens": tokens[-MAP_TOKENS:],
         "units": cells.shape[0],
         "all_units": signal.values.shape[1],
         "scale": finite_or_none(scale),
@@ -118,7 +185,7 @@ def unit_map(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 def similar(model: LoadedModel, request: JsonObject) -> JsonObject:
     """Spans whose state is similar to that at the end of a span: in the text itself, and in what it learned from."""
-    subject = look(model, text_of(request)).subject
+    subject = trace_model(model, get_text(request)).subject
     begin, end = get_field(request, "begin", 0), get_field(request, "end", 1)
     layer = get_field(request, "layer", 0, 0, len(subject.layers) - 1)
     spans = similar_spans(subject, begin, end, layer)
@@ -146,7 +213,7 @@ def _spaced(model: LoadedModel, tokens: list[str]) -> list[str]:
     return [token + between for token in tokens]
 
 
-def _training_text(model: LoadedModel) -> Looked | None:
+def _training_text(model: LoadedModel) -> ModelTrace | None:
     """The beginning of what a language model learned from, read; None where that is not here."""
     if not isinstance(model.predictor, Language) or not model.predictor.has_training_texts():
         return None
@@ -159,4 +226,38 @@ def _training_text(model: LoadedModel) -> Looked | None:
             break
     ordered = in_reading_order(np.concatenate(ids)[:SEARCHED], language.options)
     subject = model.subject_of(torch.from_numpy(np.asarray(ordered, np.int64).copy()))
-    return Looked([shown_text(token) for token in tokens_read(subject)], subject)
+    return ModelTrace([shown_text(token) for token in tokens_read(subject)], subject)
+
+
+LETTERS = {"weight_ih": "U", "weight_hh": "W"}
+"""Of the recurrent weights, as the docs write them; the output matrix is V."""
+
+
+def unfold(model: LoadedModel, _: JsonObject) -> JsonObject:
+    """The parts of the unrolled network and their shapes."""
+    network = model.language.model
+    net: Any = network.recurrent
+    if network.options.recurrence == "output":
+        raise OptionError("--recurrence output has no hidden state that goes from step to step")
+    return {
+        "cell": type(net.cell).__name__,
+        "equations": (inspect.getdoc(type(net.cell)) or "").split("\n\n")[0],
+        "states": list(net.cell.states),
+        "gates": list(net.cell.gates),
+        "layers": net.layers,
+        "H": net.hidden_size,
+        "K": network.K,
+        "D": network.embedding.width,
+        "weights": [
+            {"name": name, "letter": _letter(name, network.output is None), "shape": list(p.shape)}
+            for name, p in network.named_parameters()
+        ],
+        "size": network.size,
+    }
+
+
+def _letter(name: str, tied: bool) -> str:
+    """U, W or V for the matrices that have one."""
+    if name == ("embedding.weight" if tied else "output"):
+        return "V"
+    return next((letter for kind, letter in LETTERS.items() if name.startswith(f"recurrent.{kind}")), "")

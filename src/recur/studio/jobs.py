@@ -1,10 +1,4 @@
-"""Trainings that the page has started, one after the other, each a process of its own.
-
-A job is a request that was checked: a task, a text of the folder, options; or a run to go on with. Its process is
-`recur train` or `recur resume` with a list of arguments, in the folder of runs and in a session of its own: it goes on
-when the page is closed, and when the studio is killed. Where the studio ends in peace, it is stopped as by Ctrl-C and
-can be resumed, unless it was to be kept. What waits is written down, and checked again when it is read back.
-"""
+"""What a training's process printed last."""
 
 from __future__ import annotations
 
@@ -16,26 +10,163 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
-from recur.errors import OptionError, RecurError, RunError
+from recur.cells import cell_names
+from recur.errors import OptionError, RecurError, RunError, unknown
 from recur.i18n import Language, in_language
+from recur.i18n.chinese_options import OPTIONS, TASKS
+from recur.options import documentation, field_of, flag_of, group_of, hints, spelled, value_of
 from recur.runs import holder_of, is_run
 from recur.runs.manifest import parse_object
 from recur.runs.safe_dir import Place
 from recur.serve.http.responses import BusyError, UnknownError, without_folders
-from recur.studio.job import AT_WORK, Job
-from recur.studio.points import last_point
-from recur.studio.printed import MEASURED, NOTHING, last_line
-from recur.studio.texts import FOLDER, Texts, clean_name, split_name
+from recur.studio.runs import last_point
+from recur.studio.uploads import FOLDER, TextStore, clean_name, split_name
+from recur.tasks import arguments_of, make_options, options_class, task_names
+from recur.tasks.defaults import GROUPS, shown_default
+from recur.tasks.registry import ORIGINS, PATHS
 from recur.utils.processes import python_command, python_environment
 from recur.utils.types import JsonObject
 
-OWN = ".studio"
+LOG_TAIL_BYTES = 4096
+"""Bytes at its end that are read."""
+MEASURED, NOTHING = re.compile(r"(recur: )?step +\d"), re.compile(r"(?!)")
+"""Lines of measurements, whose numbers the page has; and none."""
+
+
+def last_line(place: Place, name: str, without: re.Pattern[str] = NOTHING) -> str:
+    """Return the last line of a file that is not empty and does not match `without`; "" if there is no such file."""
+    try:
+        lines = place.read_from(name, -LOG_TAIL_BYTES, LOG_TAIL_BYTES)[0].decode(errors="replace").splitlines()
+    except (OSError, RecurError):
+        return ""
+    kept = (line.strip() for line in reversed(lines) if line.strip() and not without.match(line))
+    return next(kept, "").removeprefix("recur: ")
+
+
+REFUSED = (*PATHS, *ORIGINS, "compress")
+"""Options that name files, and one for several processes."""
+NAMES = ("target", "covariates", "past_covariates", "static", "date", "id", "untouched")
+"""Options that are any text: columns of a table and names of options, looked up and never opened."""
+MAIN = ("cell", "hidden", "layers", "minutes", "steps", "rate")
+"""What is asked first; all else is behind "more options"."""
+KINDS = {int: "int", float: "float", bool: "bool", str: "text"}
+
+
+def describe_tasks(language: Language = "en") -> list[JsonObject]:
+    """Every task with its options, in the order in which a person would read them."""
+    return [
+        {
+            "name": task,
+            "about": TASKS[task]
+            if language == "zh"
+            else " ".join((options_class(task).__doc__ or "").split("\n")[0].split()),
+            "text": "texts" in options_class(task).names(),
+            "options": _describe_options(task, language),
+        }
+        for task in task_names()
+    ]
+
+
+def _describe_options(task: str, language: Language) -> list[JsonObject]:
+    cls = options_class(task)
+    texts = documentation(cls)
+    found = []
+    for name, hint in hints(cls).items():
+        group = group_of(cls, name)
+        if name in REFUSED or group == "Carry over":  # which is all about those
+            continue
+        option: JsonObject = {
+            "name": spelled(name),
+            "flag": flag_of(name),
+            "group": "" if group == task else group,
+            "main": name in MAIN,
+            "default": shown_default(cls, name),
+            "help": " ".join(texts[name].split()),
+        }
+        if language == "zh":
+            option["help"] = OPTIONS.get(f"{task}.{name}") or OPTIONS.get(name) or option["help"]
+        found.append(option | _option_kind(name, value_of(hint)))
+    order = ("", *GROUPS)
+    return sorted(found, key=lambda option: order.index(option["group"]) if option["group"] in order else 0)
+
+
+def _option_kind(name: str, kind: Any) -> JsonObject:
+    if name == "cell":
+        return {"kind": "choice", "choices": list(cell_names()), "help": ""}
+    if get_origin(kind) is Literal:
+        return {"kind": "choice", "choices": list(get_args(kind))}
+    if get_origin(kind) is tuple:
+        return {"kind": "list", "of": KINDS[get_args(kind)[0]]}
+    return {"kind": KINDS[kind]}
+
+
+def check_options(task: str, given: Mapping[str, object]) -> dict[str, object]:
+    """The fields of a task's options that a request sets, checked as any others are; none of them names a file, runs
+    code or leads elsewhere."""
+    fields = {field_of(name): value for name, value in given.items()}
+    for name in fields:
+        if name in REFUSED:
+            raise OptionError(f"{flag_of(name)} is not for the page: it names files; use the command line")
+    cell = fields.get("cell")
+    if cell is not None and cell not in cell_names():
+        raise OptionError(unknown("cell", cell, cell_names()))
+    make_options(task, fields)
+    return fields
+
+
+JobState = Literal["waiting", "held", "running", "stopping", "stopped", "done", "failed"]
+ACTIVE: tuple[JobState, ...] = ("running", "stopping")
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    name: str
+    """Of the run."""
+    task: str = ""
+    text: str = ""
+    options: JsonObject = field(default_factory=dict)
+    resumes: bool = False
+    """Whether the run is there, and is gone on with; `options` are how much more, then."""
+    keep: bool = False
+    """Whether it goes on without the studio."""
+    state: JobState = "waiting"
+    """held: was waiting when the studio ended, or was stopped before its first step."""
+    process: int = 0
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse fields of other types: a job may be read from a file that somebody else wrote."""
+        strings = (self.name, self.task, self.text, self.error)
+        kinds = {str: strings, dict: (self.options,), bool: (self.resumes, self.keep), int: (self.process,)}
+        if any(type(value) is not kind for kind, values in kinds.items() for value in values):
+            raise OptionError("a field of a training has the wrong type")
+        if self.state not in get_args(JobState):
+            raise OptionError(f"unknown state of a training: {str(self.state)[:60]!r}")
+
+    def arguments(self, texts: TextStore) -> list[str]:
+        """Of recur. Checked here, whoever the job comes from."""
+        if self.resumes:
+            more = {name: value for name, value in self.options.items() if name in ("minutes", "steps", "epochs")}
+            if more != self.options or not all(type(value) in (int, float) for value in more.values()):
+                raise OptionError("a run goes on for minutes, steps or epochs")
+            return ["resume", self.name, *(word for name, n in more.items() for word in (f"--{name}", repr(n)))]
+        fields = check_options(self.task, self.options)
+        if "texts" in options_class(self.task).names():
+            fields["texts"] = texts.file(self.text)
+        elif self.text:
+            raise OptionError(f"the task {self.task} makes its own data; leave {self.text} out")
+        return ["train", *arguments_of(self.task, fields), "--out", self.name]
+
+
+STUDIO_FOLDER = ".studio"
 """The folder of what the studio itself keeps: its jobs, and what their processes print."""
-JOBS = f"{OWN}/jobs.json"
+JOBS = f"{STUDIO_FOLDER}/jobs.json"
 WAITING = 100
 """Jobs, at most."""
 ENDED = 10
@@ -44,21 +175,21 @@ EVERY = 0.1
 """Seconds between looks at the process."""
 GRACE = 30.0
 """Seconds for a process to save and end, when the studio does."""
-RESERVED = (FOLDER, OWN)
+RESERVED = (FOLDER, STUDIO_FOLDER)
 COMMAND = python_command("recur.cli", "main")
 
 
-class Queue:
+class TrainingQueue:
     """The jobs of a folder of runs, in their order; one of them trains."""
 
-    def __init__(self, folder: Path, texts: Texts) -> None:
+    def __init__(self, folder: Path, texts: TextStore) -> None:
         self.folder, self.texts = folder, texts
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
         self._jobs = {job.name: job for job in self._read()}
-        if any(job.state in AT_WORK for job in self._jobs.values()):
+        if any(job.state in ACTIVE for job in self._jobs.values()):
             self._attend()
 
     # What there is ------------------------------------------------------------------------------------------
@@ -69,26 +200,26 @@ class Queue:
         return [
             asdict(job)
             | {
-                "said": in_language(self._said(job, MEASURED), language) if job.state in AT_WORK else "",
+                "said": in_language(self._said(job, MEASURED), language) if job.state in ACTIVE else "",
                 "error": in_language(job.error, language),
             }
             for job in jobs
         ]
 
-    def _said(self, job: Job, without: re.Pattern[str] = NOTHING) -> str:
+    def _said(self, job: TrainingJob, without: re.Pattern[str] = NOTHING) -> str:
         """The last line that a process printed, without some of them."""
         return without_folders(last_line(Place(self.folder), self._log(job.name), without), self.folder.resolve())
 
     def _log(self, name: str) -> str:
-        return f"{OWN}/{name}.log"
+        return f"{STUDIO_FOLDER}/{name}.log"
 
     # What is asked ------------------------------------------------------------------------------------------
 
-    def add(self, job: Job) -> Job:
+    def add(self, job: TrainingJob) -> TrainingJob:
         """A training behind those that wait; what is wrong with it is said before."""
         job.arguments(self.texts)
         with self._lock:
-            if sum(other.state in ("waiting", "held", *AT_WORK) for other in self._jobs.values()) >= WAITING:
+            if sum(other.state in ("waiting", "held", *ACTIVE) for other in self._jobs.values()) >= WAITING:
                 raise BusyError(f"{WAITING} trainings wait already")
             job = replace(job, name=self._free_name(job), state="waiting", process=0, error="")
             job.arguments(self.texts)
@@ -96,7 +227,7 @@ class Queue:
         self._attend()
         return job
 
-    def _free_name(self, job: Job) -> str:
+    def _free_name(self, job: TrainingJob) -> str:
         """A name that no run and no job has: the one given, or else the text's with a number behind it."""
         if job.name:
             name = clean_name(job.name, "")
@@ -113,16 +244,16 @@ class Queue:
         known = self._jobs.get(name)
         return not os.path.lexists(self.folder / name) and (known is None or known.state in ("done", "failed"))
 
-    def resume(self, name: str, more: JsonObject, keep: bool = False) -> Job:
+    def resume(self, name: str, more: JsonObject, keep: bool = False) -> TrainingJob:
         """Go on with a run that is there, or with a job that had not begun."""
         with self._lock:
             known = self._jobs.get(name)
-            if known is not None and known.state in ("waiting", *AT_WORK):
+            if known is not None and known.state in ("waiting", *ACTIVE):
                 raise RunError(f"{name} is in the queue already")
             if is_run(self.folder / name):
                 if holder_of(self.folder / name) is not None:
                     raise RunError(f"{name} is being trained by another process")
-                job = Job(name, resumes=True, options=more, keep=keep)
+                job = TrainingJob(name, resumes=True, options=more, keep=keep)
             elif known is not None and not known.resumes and not more:
                 job = replace(known, state="waiting", keep=keep, error="")
             else:
@@ -137,7 +268,7 @@ class Queue:
         """As Ctrl-C does: after the step in progress; asked again, at once."""
         with self._lock:
             job = self._known(name)
-            if job.state not in AT_WORK:
+            if job.state not in ACTIVE:
                 raise RunError(f"{name} is not being trained from here")
             self._put(replace(job, state="stopping"))
             self._signal(job)
@@ -145,7 +276,7 @@ class Queue:
     def remove(self, name: str) -> None:
         """Take a job out of the queue; a run of it stays as it is."""
         with self._lock:
-            if self._known(name).state in AT_WORK:
+            if self._known(name).state in ACTIVE:
                 raise RunError(f"{name} is being trained; stop it first")
             del self._jobs[name]
             self._changed()
@@ -155,12 +286,12 @@ class Queue:
         with self._lock:
             self._put(replace(self._known(name), keep=keep))
 
-    def _known(self, name: str) -> Job:
+    def _known(self, name: str) -> TrainingJob:
         if name not in self._jobs:
             raise UnknownError(f"unknown training {name[:100]!r}")
         return self._jobs[name]
 
-    def _put(self, job: Job) -> None:
+    def _put(self, job: TrainingJob) -> None:
         self._jobs[job.name] = job
         self._changed()
 
@@ -168,7 +299,7 @@ class Queue:
         ended = [name for name, job in self._jobs.items() if job.state in ("done", "failed", "stopped")]
         for name in ended[:-ENDED]:
             del self._jobs[name]
-        Place(self.folder).make_folder(OWN)
+        Place(self.folder).make_folder(STUDIO_FOLDER)
         content = [asdict(job) for job in self._jobs.values()]
         Place(self.folder).write(JOBS, json.dumps({"jobs": content}, indent=1).encode())
 
@@ -184,7 +315,7 @@ class Queue:
     def _work(self) -> None:
         while True:
             with self._lock:
-                job = next((job for job in self._jobs.values() if job.state in AT_WORK), None)
+                job = next((job for job in self._jobs.values() if job.state in ACTIVE), None)
                 if job is not None:
                     self._look(job)
                 else:
@@ -195,10 +326,10 @@ class Queue:
                     self._start(job)
             time.sleep(EVERY)
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: TrainingJob) -> None:
         try:
             place = Place(self.folder)
-            place.make_folder(OWN)
+            place.make_folder(STUDIO_FOLDER)
             command = [*COMMAND, *job.arguments(self.texts)]
             place.write(self._log(job.name), b"")  # replaces whatever is there, a pipe or a link too
             with place.opened(self._log(job.name), os.O_WRONLY | os.O_APPEND) as log:
@@ -217,7 +348,7 @@ class Queue:
             return
         self._put(replace(job, state="running", process=self._process.pid))
 
-    def _look(self, job: Job) -> None:
+    def _look(self, job: TrainingJob) -> None:
         if self._process is None:  # of a studio before this one
             if not self._holds(job):
                 self._end(job, 0 if self._progress(job) >= 1 else 130)
@@ -227,7 +358,7 @@ class Queue:
             self._process = None
             self._end(job, code)
 
-    def _end(self, job: Job, code: int) -> None:
+    def _end(self, job: TrainingJob, code: int) -> None:
         if code == 0:
             job = replace(job, state="done")
         elif code in (130, -signal.SIGTERM, -signal.SIGINT) or job.state == "stopping":
@@ -237,16 +368,16 @@ class Queue:
             job = replace(job, state="failed", error=killed or self._said(job) or f"its process ended with {code}")
         self._put(replace(job, process=0))
 
-    def _progress(self, job: Job) -> float:
+    def _progress(self, job: TrainingJob) -> float:
         progress = last_point(self.folder / job.name).get("progress")
         return float(progress) if isinstance(progress, int | float) else 0.0
 
-    def _holds(self, job: Job) -> bool:
+    def _holds(self, job: TrainingJob) -> bool:
         """Whether the process of a job, which an earlier studio started, is still at it: as the run's lock says."""
         holder = holder_of(self.folder / job.name) or {}
         return holder.get("process") == str(job.process) and holder.get("host") == socket.gethostname()
 
-    def _signal(self, job: Job) -> None:
+    def _signal(self, job: TrainingJob) -> None:
         if self._process is not None:
             self._process.terminate()
         elif self._holds(job):
@@ -259,7 +390,7 @@ class Queue:
         """The studio ends: what trains is saved and stopped, unless it is to be kept. The name of what was stopped."""
         with self._lock:
             self._closed = True
-            job = next((job for job in self._jobs.values() if job.state in AT_WORK), None)
+            job = next((job for job in self._jobs.values() if job.state in ACTIVE), None)
             if job is None or job.keep:
                 return ""
             self._put(replace(job, state="stopping"))
@@ -267,14 +398,14 @@ class Queue:
         until = time.monotonic() + GRACE
         while time.monotonic() < until:
             with self._lock:
-                if self._jobs[job.name].state in AT_WORK:
+                if self._jobs[job.name].state in ACTIVE:
                     self._look(self._jobs[job.name])
-                if self._jobs[job.name].state not in AT_WORK:
+                if self._jobs[job.name].state not in ACTIVE:
                     break
             time.sleep(EVERY)
         return job.name
 
-    def _read(self) -> list[Job]:
+    def _read(self) -> list[TrainingJob]:
         """The jobs of an earlier studio: what still trains, what had not begun, and what had failed."""
         try:
             kept = (parse_object(Place(self.folder).read(JOBS, 1 << 22)) or {}).get("jobs")
@@ -283,13 +414,13 @@ class Queue:
         found = []
         for entry in kept if isinstance(kept, list) else []:
             try:
-                job = Job(**entry)
+                job = TrainingJob(**entry)
                 if clean_name(job.name, "") != job.name or job.name in RESERVED:
                     continue
                 job.arguments(self.texts)
             except (TypeError, AttributeError, RecurError):  # of another version, or somebody else's
                 continue
-            if job.state in AT_WORK and self._holds(job):
+            if job.state in ACTIVE and self._holds(job):
                 found.append(replace(job, state="running"))
             elif job.state == "failed":
                 found.append(job)
