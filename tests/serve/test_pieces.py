@@ -42,16 +42,16 @@ def test_states_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_seal(tmp_path: Path) -> None:
-    seal = StateSigner.kept_in(tmp_path)
+    seal = StateSigner.from_folder(tmp_path)
     token = seal.token(ABOUT, None)
-    assert StateSigner.kept_in(tmp_path).open(token, 99.0) == (ABOUT, None)
+    assert StateSigner.from_folder(tmp_path).open(token, 99.0) == (ABOUT, None)
     with pytest.raises(OptionError, match="expired"):
         seal.open(token, 101.0)
-    with pytest.raises(OptionError, match="not one of this server's"):
+    with pytest.raises(OptionError, match="not issued by this server"):
         StateSigner().open(token, 99.0)
     (tmp_path / "secret").write_bytes(b"short")
     with pytest.raises(RunError, match="32 bytes"):
-        StateSigner.kept_in(tmp_path)
+        StateSigner.from_folder(tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of a POSIX system")
@@ -63,7 +63,7 @@ def test_states_on_disk_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             SessionStore(tmp_path / "open")
     store = SessionStore(tmp_path / "sessions")
     store.put("a1", ABOUT, PARTS)
-    StateSigner.kept_in(tmp_path / "sessions")
+    StateSigner.from_folder(tmp_path / "sessions")
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "sessions").iterdir()}
     assert modes == {"a1.safetensors": 0o600, "secret": 0o600}
     assert (tmp_path / "sessions").stat().st_mode & 0o777 == 0o700

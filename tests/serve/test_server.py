@@ -281,7 +281,7 @@ def test_a_request_has_its_time(runs: Path) -> None:
         assert "took more than" in made.post("/v1/completions", 503, max_tokens=10**6)["error"]["message"]
         until(lambda: made.registry.engine.active == 0)  # and nobody works on it any more
         made.registry.draining = True
-        assert "about to stop" in made.post("/v1/completions", 503)["error"]["message"]
+        assert "is stopping" in made.post("/v1/completions", 503)["error"]["message"]
         assert made.get("/health", 503) == {"status": "stopping"}
     finally:
         made.stop()

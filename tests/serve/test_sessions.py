@@ -194,9 +194,9 @@ def test_columns_are_steps(served: Serving) -> None:
     assert {k: error["message"][:25] for k, error in found["errors"].items()} == {
         "4": f"session {chars[0]}"[:25],
         "5": "there is no session 'nobo",
-        "6": "a session's id is a text",
-        "7": "tokens of chars lie in 0 ",
-        "8": "one input of each session",
+        "6": "the id of a session must ",
+        "7": "token ids of chars must b",
+        "8": "each session takes one in",
     }
     for k, x in enumerate(inputs[:4]):
         twin = served.post("/v1/sessions", 201, model="waves" if k == 3 else "chars")["id"]

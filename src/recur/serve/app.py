@@ -1,4 +1,4 @@
-"""Who may ask: whoever has one of the tokens, or anyone on this machine where none is wanted."""
+"""Routes of `recur serve`, and the check of tokens before them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from recur.serve.schemas import openapi_document
 from recur.utils.types import JsonObject
 
 PUBLIC_PATHS = ("/health",)
-"""What is answered to anyone: whether the server is there."""
+"""Paths that need no token."""
 NOBODY = "nobody"
 
 
 class TokenGuard(server.RequestGuard):
-    """Of each token, its owner is known by a digest: sessions are theirs who began them."""
+    """Guard with one or more tokens; the digest of a token identifies the owner of sessions."""
 
     def __init__(self, app: ASGIApp, tokens: Sequence[str], hosts: tuple[str, ...] | None = LOOPBACK) -> None:
         super().__init__(app, hosts)
@@ -58,7 +58,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(registry: Registry, tokens: Sequence[str], hosts: tuple[str, ...] | None = LOOPBACK) -> TokenGuard:
-    """The server of a registry's models, as an ASGI application; without tokens, for anyone who reaches it."""
+    """Return the ASGI application of a registry; without tokens it admits anyone who reaches it."""
     handlers = Handlers(registry)
     routes = [
         Route("/health", handlers.health),
@@ -86,7 +86,7 @@ def make_app(registry: Registry, tokens: Sequence[str], hosts: tuple[str, ...] |
 
 
 class LimitedRoute:
-    """A route whose requests are limited, and waited for when the server is to stop."""
+    """Route whose requests are limited in number, counted, and awaited when the server stops."""
 
     def __init__(self, registry: Registry, handler: Handler) -> None:
         self.registry, self.handler = registry, handler
@@ -104,11 +104,13 @@ class LimitedRoute:
 
 
 class Handlers:
+    """Handlers of the routes."""
+
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
 
     async def error(self, request: Request, error: Exception) -> Response:
-        """The answer to every request that ends in an error."""
+        """Return the response to a request that ends in an error."""
         if isinstance(error, HTTPException):
             return refusal(error.status_code, error.detail, dict(error.headers or {}))
         status = 499 if isinstance(error, ClientDisconnect) else status_of(error)
@@ -121,7 +123,7 @@ class Handlers:
     async def _body(self, request: Request) -> JsonObject:
         return await read_json(request, self.registry.limits.body)
 
-    # What it is ---------------------------------------------------------------------------------------------------
+    # Information --------------------------------------------------------------------------------------------------
 
     async def health(self, request: Request) -> Response:
         draining = self.registry.draining
@@ -139,7 +141,7 @@ class Handlers:
     async def model(self, request: Request) -> Response:
         return FiniteJSONResponse(self.registry.models.get(request.path_params["model"]).describe())
 
-    # What it makes of texts and numbers ---------------------------------------------------------------------------
+    # Completions and predictions -----------------------------------------------------------------------------------
 
     async def completions(self, request: Request) -> Response:
         return await complete(self.registry, request, await self._body(request), request.scope["owner"])
@@ -193,7 +195,7 @@ class Handlers:
 
 
 def _route_template(scope: Scope) -> str:
-    """The path as it was declared: ids would make a series each."""
+    """Return the path as it was declared: each id would make a time series of its own in Prometheus."""
     path: str = scope["path"]
     for name, value in scope.get("path_params", {}).items():
         path = path.replace(str(value), f"{{{name}}}")

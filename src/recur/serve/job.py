@@ -20,7 +20,7 @@ from recur.serve.rows import BatchRow, RowEnd, RowEvent, RowEvents
 
 log = logging.getLogger("recur.serve")
 EVENTS_PER_TURN = 64
-"""RowEvents after which other requests have their turn."""
+"""Events handled before other requests run."""
 NumberedEvent = tuple[int, RowEvent]
 """Number of a row in its job, and an event of that row."""
 

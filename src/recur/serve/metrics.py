@@ -1,4 +1,4 @@
-"""What the engine has done, for /metrics."""
+"""/metrics: counters of the engine and the server in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class EngineCounters:
-    """What was done since the start; whoever reads them may see the last batch half counted."""
+    """Counters of the engine since the start. Readers in other threads may see a batch counted in part."""
 
     def __init__(self) -> None:
         self.read: dict[str, int] = {}
@@ -19,7 +19,7 @@ class EngineCounters:
         self.batches = self.rows = 0
         self.seconds = 0.0
         self.sizes = dict.fromkeys((1, 4, 16, 64, 256, 1024, 4096, 16384), 0)
-        """Batches of at most so many rows."""
+        """Number of batches with at most so many rows."""
 
     def batch(self, rows: int, seconds: float) -> None:
         self.batches += 1
@@ -34,6 +34,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def render_metrics(registry: Registry) -> str:
+    """Return all metrics as text."""
     return "\n".join([*_metric_lines(registry), ""])
 
 
@@ -48,7 +49,7 @@ def _metric_lines(registry: Registry) -> Iterator[str]:
             for (route, status), n in sorted(registry.requests.items())
         },
     )
-    yield from _metric_family("recur_requests_in_flight", "gauge", "Requests under way.", {"": registry.in_flight})
+    yield from _metric_family("recur_requests_in_flight", "gauge", "Requests in progress.", {"": registry.in_flight})
     for kind, found in (("read", dict(counts.read)), ("written", dict(counts.written))):
         yield from _metric_family(
             f"recur_tokens_{kind}_total",

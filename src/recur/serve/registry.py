@@ -48,7 +48,7 @@ class Registry:
         self.models, self.limits = models, limits
         self.threads = threads or max(1, (os.cpu_count() or 1) - 1)  # one core is left to the event loop
         self.store = None if spill is None else SessionStore(spill)
-        self.seal = StateSigner() if spill is None else StateSigner.kept_in(spill)
+        self.seal = StateSigner() if spill is None else StateSigner.from_folder(spill)
         self.requests: Counter[tuple[str, int]] = Counter()
         """Number of answered requests by route and status."""
         self.in_flight = 0

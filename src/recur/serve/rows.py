@@ -1,6 +1,7 @@
-"""From tokens to text as it is written: pieces that stand for themselves, and where to stop.
+"""Rows of a batch: one request's work on one slot, the events that it reports, and the text of its tokens.
 
-A piece is held back while it may still change: half a character of bytes, or what may turn out to begin a stop.
+A row belongs to the engine's thread while it is in progress; its events go to its `sink` in the event loop's thread. If
+a batch fails, `run_isolated` finds the rows that fail by themselves, so that the other rows continue.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ if TYPE_CHECKING:
 
 
 class TokenLogprob(NamedTuple):
-    """One token, and what is known of it."""
+    """Token with its text, offset and log probabilities."""
 
     id: int
     text: str
     offset: int
-    """Where it begins, in characters of the text."""
+    """Position of its first character in the text."""
     logprob: float | None
-    """log P given all before it; None where nothing was asked for, or nothing stands before."""
+    """log P of the token given all before it; None if it was not requested, or if nothing precedes the token."""
     top: dict[str, float] | None
-    """The likeliest in its place."""
+    """Log probabilities of the likeliest tokens at this position."""
 
 
 class Detokenizer:
-    """The text of tokens, one after the other, in constant time each."""
+    """Incremental decoder: the text that each token adds, in constant time per token."""
 
     def __init__(self, vocab: Vocab, before: Sequence[int] = ()) -> None:
-        """`before`: the last few tokens that were read, which decide whether a space comes first."""
+        """`before`: the last tokens of the prompt, which decide whether a space comes first."""
         self._vocab, self._plain = vocab, vocab.tokenizer.kind == "char"
         self._ids = [*before[-4:]]
         self._known, self._read = 0, len(self._ids)
 
     def add(self, token: int) -> str:
-        """What this token adds; nothing while its character is not whole."""
+        """Return the text that a token adds; "" while the bytes of a character are incomplete."""
         if self._plain:
             return self._vocab.tokens[token]
         self._ids.append(token)
@@ -58,10 +59,13 @@ class Detokenizer:
 
 
 class StopBuffer:
-    """A text that grows token by token, until one of its stops comes up."""
+    """Generated text up to the first stop string.
+
+    Text is held back while it may still be the beginning of a stop string.
+    """
 
     def __init__(self, pieces: Detokenizer, stops: Sequence[str], offset: int = 0) -> None:
-        """`offset`: how many characters stand before it."""
+        """`offset`: number of characters before the generated text."""
         self._pieces, self._stops, self._offset = pieces, [stop for stop in stops if stop], offset
         self._longest = max(map(len, self._stops), default=0)
         self._text, self._shown = "", 0
@@ -69,7 +73,7 @@ class StopBuffer:
         self.stopped = False
 
     def add(self, token: TokenLogprob) -> tuple[str, list[TokenLogprob]]:
-        """What can be shown of the text now, and the tokens that begin in it."""
+        """Add a token; return the text that can be sent now, and the tokens that begin in it."""
         begin = len(self._text)
         self._held.append(token._replace(offset=self._offset + begin))
         piece = self._pieces.add(token.id)
@@ -83,7 +87,7 @@ class StopBuffer:
         return self._release(len(self._text) - self._may_begin())
 
     def end(self) -> tuple[str, list[TokenLogprob]]:
-        """What was held back, once no more comes."""
+        """Return the text that was held back, when generation ends."""
         return ("", []) if self.stopped else self._release(len(self._text))
 
     def _release_plain(self, piece: str) -> tuple[str, list[TokenLogprob]]:
@@ -92,7 +96,7 @@ class StopBuffer:
         return piece, held
 
     def _may_begin(self) -> int:
-        """How many characters at the end may begin a stop."""
+        """Return how many characters at the end may be the beginning of a stop string."""
         most = min(self._longest - 1, len(self._text) - self._shown)
         for k in range(most, 0, -1):
             tail = self._text[-k:]
@@ -110,7 +114,7 @@ class StopBuffer:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How a token is drawn; temperature 0 is the likeliest."""
+    """How a token is sampled; temperature 0 takes the likeliest."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -122,44 +126,44 @@ GREEDY = SamplingParams()
 
 
 class TextDelta(NamedTuple):
-    """Text that was written."""
+    """Event: text that was generated."""
 
     text: str
     tokens: list[TokenLogprob]
-    """Those that begin in it."""
+    """Tokens that begin in this text."""
     token: int
-    """What was written just now; its text may be held back."""
+    """Id of the token that was generated; its text may be held back."""
 
 
 class PromptLogprobs(NamedTuple):
-    """Tokens that were read, each with how likely it was."""
+    """Event: prompt tokens that were read, with their log probabilities."""
 
     tokens: list[TokenLogprob]
 
 
 class StepOutput(NamedTuple):
-    """What a network said behind one input."""
+    """Output of a network after one input."""
 
     label: int
-    """The likeliest class, or the token that was drawn."""
+    """Likeliest class, or the sampled token."""
     probability: float
     probabilities: list[float] | None
-    """Of all, where they were asked for."""
+    """Probabilities of all outputs, if requested."""
 
 
 class RowEnd(NamedTuple):
-    """The last that is heard of a row."""
+    """Event: the end of a row."""
 
     reason: str
-    """length, stop, read (there was nothing to write), cancelled or failed."""
+    """length, stop, read (nothing to generate), cancelled or failed."""
     state: StateTensors | None = None
-    """What was carried at the end, where it was asked for."""
+    """State at the end, if requested."""
     outputs: Sequence[StepOutput] = ()
     error: Exception | None = None
 
 
 class StepBatchOutput(NamedTuple):
-    """What a network said behind the inputs of a column; a probability that is no number stands for what failed."""
+    """Event: outputs of a StepBatch; a probability of NaN marks a session that failed."""
 
     labels: list[int]
     probabilities: list[float]
@@ -174,7 +178,7 @@ def _make_random(sampling: SamplingParams, seed: str | int | None) -> random.Ran
 
 
 class StepBatch:
-    """One input each of many sessions of one model, which are stepped in the next batch and answered as one."""
+    """One input for each of many sessions of one model, stepped in the next batch and reported together."""
 
     __slots__ = ("inputs", "random", "sampling", "served", "sink", "slots")
 
@@ -192,7 +196,7 @@ class StepBatch:
 
 
 class BatchRow:
-    """Inputs of one session, read one after the other; `every` has all of them reported, and not the last alone."""
+    """Inputs of one session, read one after the other; with `every` each output is reported, else the last."""
 
     __slots__ = (
         "at",
@@ -225,10 +229,10 @@ class BatchRow:
         self.sampling, self.random = sampling, _make_random(sampling, seed)
         self.every, self.reason = every, "read"
         self.fresh = self.keep = self.paused = self.cancelled = False
-        """Whether its slot begins anew, and not with what is in it; whether its state is handed out at the end; whether
-        it is passed over for now, or for good."""
+        """fresh: start from the initial state, not from the slot's; keep: report the state at the end; paused: skipped
+        until its client has read more; cancelled: dropped at the next batch."""
         self.start: StateTensors | None = None
-        """What its slot begins with."""
+        """State that the slot starts from."""
 
     @property
     def left(self) -> int:
@@ -236,7 +240,7 @@ class BatchRow:
 
 
 class StepRow(BatchRow):
-    """Says what the network makes of its inputs."""
+    """Row that reports the network's outputs."""
 
     __slots__ = ("all_probabilities", "outputs")
 
@@ -247,7 +251,7 @@ class StepRow(BatchRow):
 
 
 class GenerationRow(BatchRow):
-    """Writes `writes` tokens behind what it has read, which it judges if `every` token is to be reported."""
+    """Row that generates `writes` tokens after its inputs; with `every` it reports log probabilities of the inputs."""
 
     __slots__ = ("before", "logprobs", "stays", "text", "writes")
 
@@ -263,9 +267,9 @@ class GenerationRow(BatchRow):
         super().__init__(*given, **options)
         self.writes, self.text, self.logprobs = writes, text, logprobs
         self.stays = stays
-        """Whether somebody goes on from its state, which then has to have read the last token too."""
+        """Whether a session resumes from its state; the state must then have read the last token too."""
         self.before: Tensor | None = None
-        """log P of what may follow what was read so far."""
+        """log P of the next token given the inputs read so far."""
 
 
 log = logging.getLogger("recur.serve")
@@ -275,14 +279,14 @@ Result = TypeVar("Result")
 
 
 class BatchEvents:
-    """RowEvents that one turn reports, and the rows and columns that end with it."""
+    """Events of one batch, and the rows that end with it."""
 
     def __init__(self) -> None:
         self.events: RowEvents = []
         self.ended: set[BatchRow | StepBatch] = set()
         self._logged = False
 
-    def say(self, row: BatchRow, event: RowEvent) -> None:
+    def add(self, row: BatchRow, event: RowEvent) -> None:
         self.events.append((row, event))
 
     def end(self, row: BatchRow | StepBatch, end: RowEnd | StepBatchOutput) -> None:
@@ -290,7 +294,7 @@ class BatchEvents:
         self.ended.add(row)
 
     def fail(self, row: BatchRow | StepBatch, error: Exception) -> None:
-        """RowEnd a row with an error; an unexpected one is logged once per turn, and its text stays on the server."""
+        """End a row with an error; an unexpected error is logged once per batch, and clients do not see its text."""
         if not isinstance(error, RecurError):
             if not self._logged:
                 log.error("a row of %s failed", row.served.name, exc_info=error)
@@ -305,9 +309,10 @@ def run_isolated(
 ) -> list[tuple[Sequence[Unit], Result]]:
     """Call `work` on all units at once; after an error, on each half, down to the units that fail by themselves.
 
-    `work` must change nothing when it raises. Of n units, b of which fail, it is called O(b log n) times.
+    One bad row must not fail the requests that share its batch. Bisection finds b failing units of n with O(b log n)
+    calls, and costs nothing if none fails. `work` must change nothing when it raises.
 
-    Returns groups of units in their order, each with its result; units that failed are in none of them.
+    Return groups of units in their order, each with its result; failed units are in none of them.
     """
     if not units:
         return []

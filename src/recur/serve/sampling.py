@@ -1,6 +1,7 @@
-"""Tokens for many rows at once, each drawn in its own way and from random numbers of its own.
+"""Sampling for many rows at once, and the events that rows get from the scores after their inputs.
 
-A row's number depends on its seed and on how many it has drawn, not on which other rows are in the batch.
+Each row has its own sampling options and its own random numbers: what a row samples depends on its seed and on how many
+tokens it has sampled, not on the other rows of the batch.
 """
 
 from __future__ import annotations
@@ -32,27 +33,28 @@ from recur.serve.rows import (
 
 
 def sample_tokens(rows: Sequence[BatchRow | StepBatch], logits: Tensor) -> list[int]:
-    """One of each row's logits (n, K)."""
+    """Return one token id per row, sampled from logits (n, K)."""
     drawing = [k for k, row in enumerate(rows) if row.random is not None]
     if not drawing:
         found: list[int] = logits.argmax(-1).tolist()
         return found
     some = logits if len(drawing) == len(rows) else logits[drawing]
-    ways = [rows[k].sampling for k in drawing]
+    options = [rows[k].sampling for k in drawing]
 
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, device=some.device)[:, None]
 
     p = chances(
         some,
-        column([way.temperature for way in ways]),
-        column([way.top_k for way in ways]),
-        column([way.top_p for way in ways]).double(),
-        column([way.min_p for way in ways]).double(),
+        column([one.temperature for one in options]),
+        column([one.top_k for one in options]),
+        column([one.top_p for one in options]).double(),
+        column([one.min_p for one in options]).double(),
     )
     below = p.cumsum(-1)
     u = torch.tensor([_next_uniform(rows[k]) for k in drawing], dtype=torch.float64, device=some.device)[:, None]
-    # The first token whose share of the line reaches beyond u; u < 1 of the whole, whatever the sum was rounded to.
+    # Inverse CDF: the first token whose cumulative probability exceeds u times the total. Scaling by the total keeps
+    # the index in range although the sum is rounded.
     tokens = (below <= u * below[:, -1:]).sum(-1).clamp(max=p.shape[1] - 1).tolist()
     if len(drawing) == len(rows):
         return [int(k) for k in tokens]
@@ -88,14 +90,14 @@ def top_logprobs(
 
 
 def sample_with_probability(rows: Sequence[BatchRow | StepBatch], scores: Tensor) -> tuple[list[int], list[float]]:
-    """What each row draws from its scores (n, K), and how likely that was."""
+    """Return the label that each row samples from its scores (n, K), and the label's probability."""
     labels = sample_tokens(rows, rows[0].served.writable(scores))
     p = scores.softmax(-1)
     return labels, p.gather(1, torch.tensor(labels, device=p.device)[:, None])[:, 0].tolist()
 
 
 def step_outputs(rows: Sequence[StepRow], scores: Tensor) -> list[StepOutput]:
-    """What is said of scores (n, K), one a row."""
+    """Return the outputs of rows from their scores (n, K)."""
     if not rows:
         return []
     labels, own = sample_with_probability(rows, scores)
@@ -108,13 +110,13 @@ NOT_FINITE = "the model's output is not a number: its weights are too large, or 
 
 
 class EventBuilder:
-    """Makes events of scores; a row whose events cannot be made fails alone."""
+    """Builder of events from scores; a row whose events cannot be made fails alone."""
 
     def __init__(self, counts: EngineCounters) -> None:
         self.counts = counts
 
-    def answer(self, columns: list[StepBatch], scores: Tensor, news: BatchEvents) -> None:
-        """Answer columns from the scores (n, K) behind their inputs, one after the other."""
+    def report_batch(self, columns: list[StepBatch], scores: Tensor, events: BatchEvents) -> None:
+        """Report the outputs of step batches from the scores (n, K) after their inputs."""
         ends = [*itertools.accumulate((len(column.slots) for column in columns), initial=0)]
 
         def draw(some: Sequence[int]) -> tuple[list[int], list[float]]:
@@ -124,52 +126,52 @@ class EventBuilder:
             )
 
         for some, (labels, shares) in run_isolated(
-            draw, range(len(columns)), lambda k, error: news.fail(columns[k], error)
+            draw, range(len(columns)), lambda k, error: events.fail(columns[k], error)
         ):
             first = ends[some[0]]
             for k in some:
                 part = slice(ends[k] - first, ends[k + 1] - first)
-                news.end(columns[k], StepBatchOutput(labels[part], shares[part]))
+                events.end(columns[k], StepBatchOutput(labels[part], shares[part]))
 
-    def along(self, row: BatchRow, scores: Tensor, given: Sequence[int], news: BatchEvents) -> None:
-        """Report on every input that a row has just read; scores (T, K) are those behind each."""
+    def report_inputs(self, row: BatchRow, scores: Tensor, given: Sequence[int], events: BatchEvents) -> None:
+        """Report on each input that a row has just read; scores (T, K) follow the inputs."""
         try:
             if isinstance(row, GenerationRow):
-                self._judge(row, scores, given, news)
-            elif isinstance(row, StepRow):  # the last one is reported by `settle`
+                self._report_logprobs(row, scores, given, events)
+            elif isinstance(row, StepRow):  # `settle` reports the last one
                 row.outputs += step_outputs([row] * (len(scores) - 1), scores[:-1])
         except Exception as error:
-            news.fail(row, error)
+            events.fail(row, error)
 
-    def _judge(self, row: GenerationRow, scores: Tensor, given: Sequence[int], news: BatchEvents) -> None:
-        """How likely the tokens were that a row has just read; scores (T, K) are those behind each."""
+    def _report_logprobs(self, row: GenerationRow, scores: Tensor, given: Sequence[int], events: BatchEvents) -> None:
+        """Report the log probabilities of the tokens that a row has just read; scores (T, K) follow the tokens."""
         logp = scores.double().log_softmax(-1)
         known, judged = (logp, given[1:]) if row.before is None else (torch.cat([row.before[None], logp]), given)
         row.before = logp[-1]
         if len(judged):
             texts = row.served.token_texts
             found = top_logprobs(known[: len(judged)], judged, [row.logprobs or 0] * len(judged), texts)
-            news.say(
+            events.add(
                 row,
                 PromptLogprobs([TokenLogprob(k, texts[k], 0, *each) for k, each in zip(judged, found, strict=True)]),
             )
 
-    def settle(self, rows: Sequence[BatchRow], scores: Tensor, news: BatchEvents) -> None:
-        """Rows that have read an input, and the scores (n, K) behind it: say what was seen, write, or end."""
-        if news.ended and any(row in news.ended for row in rows):
-            kept = [k for k, row in enumerate(rows) if row not in news.ended]
+    def settle(self, rows: Sequence[BatchRow], scores: Tensor, events: BatchEvents) -> None:
+        """Advance rows that have read an input, with the scores (n, K) after it: report, generate a token, or end."""
+        if events.ended and any(row in events.ended for row in rows):
+            kept = [k for k, row in enumerate(rows) if row not in events.ended]
             rows, scores = [rows[k] for k in kept], scores[kept]
         finite = scores.isfinite().all(-1)
         if not bool(finite.all()):
             for row in (rows[k] for k in (~finite).nonzero()[:, 0].tolist()):
-                news.fail(row, RunError(NOT_FINITE))
+                events.fail(row, RunError(NOT_FINITE))
             kept = finite.nonzero()[:, 0].tolist()
             rows, scores = [rows[k] for k in kept], scores[kept]
         saying = [k for k, row in enumerate(rows) if isinstance(row, StepRow) and (row.every or not row.left)]
         found = run_isolated(
             lambda some: step_outputs([cast(StepRow, rows[k]) for k in some], _select(scores, some)),
             saying,
-            lambda k, error: news.fail(rows[k], error),
+            lambda k, error: events.fail(rows[k], error),
         )
         for some, said in found:
             for k, reading in zip(some, said, strict=True):
@@ -178,13 +180,13 @@ class EventBuilder:
             k: row for k, row in enumerate(rows) if isinstance(row, GenerationRow) and row.writes and not row.left
         }
         for k, row in enumerate(rows):
-            if not row.left and k not in writing and row not in news.ended:
-                self.end(row, news)
+            if not row.left and k not in writing and row not in events.ended:
+                self.end(row, events)
         if writing:
-            self._write(list(writing.values()), _select(scores, list(writing)), news)
+            self._write(list(writing.values()), _select(scores, list(writing)), events)
 
-    def _write(self, rows: Sequence[GenerationRow], scores: Tensor, news: BatchEvents) -> None:
-        """One token each, drawn from the scores."""
+    def _write(self, rows: Sequence[GenerationRow], scores: Tensor, events: BatchEvents) -> None:
+        """Sample one token per row from the scores."""
         served = rows[0].served
         texts = served.token_texts
 
@@ -200,33 +202,33 @@ class EventBuilder:
             return [TokenLogprob(token, texts[token], 0, *known.get(k, (None, None))) for k, token in enumerate(tokens)]
 
         self.counts.written[served.name] = self.counts.written.get(served.name, 0) + len(rows)
-        for some, tokens in run_isolated(draw, range(len(rows)), lambda k, error: news.fail(rows[k], error)):
+        for some, tokens in run_isolated(draw, range(len(rows)), lambda k, error: events.fail(rows[k], error)):
             for k, token in zip(some, tokens, strict=True):
                 try:
-                    self._written(rows[k], token, news)
+                    self._written(rows[k], token, events)
                 except Exception as error:
-                    news.fail(rows[k], error)
+                    events.fail(rows[k], error)
 
-    def _written(self, row: GenerationRow, token: TokenLogprob, news: BatchEvents) -> None:
+    def _written(self, row: GenerationRow, token: TokenLogprob, events: BatchEvents) -> None:
         text, released = row.text.add(token)
         row.writes -= 1
         row.inputs, row.at, row.every = (token.id,), 0, False
         if row.writes and not row.text.stopped:
-            news.say(row, TextDelta(text, released, token.id))
+            events.add(row, TextDelta(text, released, token.id))
             return
         row.reason = "stop" if row.text.stopped else "length"
         row.writes = 0
         more, rest = row.text.end()
-        news.say(row, TextDelta(text + more, released + rest, token.id))
+        events.add(row, TextDelta(text + more, released + rest, token.id))
         if not row.stays:
-            self.end(row, news)  # else once it has read this token too
+            self.end(row, events)  # else it ends once its state has read this token too
 
-    def end(self, row: BatchRow, news: BatchEvents) -> None:
+    def end(self, row: BatchRow, events: BatchEvents) -> None:
         try:
             state = row.served.pool.state(row.slot) if row.keep else None
-            news.end(row, RowEnd(row.reason, state, row.outputs if isinstance(row, StepRow) else ()))
+            events.end(row, RowEnd(row.reason, state, row.outputs if isinstance(row, StepRow) else ()))
         except Exception as error:
-            news.fail(row, error)
+            events.fail(row, error)
 
 
 def _select(scores: Tensor, which: Sequence[int]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The server under the models: as the studio's, with WebSockets, OpenAI's errors, and time to come to an end."""
+"""uvicorn server of `recur serve`: WebSockets, OpenAI's errors, signals, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from recur.serve.registry import Registry
 from recur.serve.responses import error_body
 
 PING_SECONDS = 20.0
-"""Seconds between two signs of life of a WebSocket, and for an answer to one."""
+"""Seconds between two pings of a WebSocket, and for the answer to one."""
 
 SWITCH_INTERVAL = 2e-4
-"""Seconds after which a thread that computes lets the other one have its turn."""
+"""Seconds after which a computing thread yields to the other one."""
 
 
 class ServeConnection(server.Connection):
-    """One client, whose running request may come to its end."""
+    """Connection of one client, with errors in OpenAI's form."""
 
     @staticmethod
     def error_body(status: int, line: str) -> bytes:
         return error_body(status, line)
 
     def _should_upgrade(self) -> bool:
-        """Only for a whole opening handshake (RFC 6455, 4.2.1); any other wish is passed over, as HTTP allows, and the
-        request answered as what it is beside."""
+        """Return True for a complete opening handshake (RFC 6455, 4.2.1); else the request is plain HTTP."""
         found: dict[bytes, list[bytes]] = {}
         for name, value in self.headers:
             found.setdefault(name, []).append(value)
@@ -59,8 +58,8 @@ class ModelServer(uvicorn.Server):
         self.registry, self.watch = registry, watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # The engine's thread gives Python's lock away at every operation of PyTorch, and would wait 5 ms for it
-        # while the server's thread reads a long message.
+        # The engine's thread releases the GIL at every PyTorch operation. With the default interval it would wait 5 ms
+        # to get the GIL back while the event loop reads a long message.
         sys.setswitchinterval(SWITCH_INTERVAL)
         await self.registry.start()
         with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; another thread
@@ -79,7 +78,7 @@ class ModelServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         with super().capture_signals():
             yield
-            # uvicorn would now send itself the SIGTERM that it has obeyed, and so end as if it had not.
+            # uvicorn re-raises the signals that it has handled. After a graceful shutdown the process must end with 0.
             self._captured_signals = [each for each in self._captured_signals if each != signal.SIGTERM]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -97,6 +96,6 @@ def make_server(
     config.ws = WebSocketsSansIOProtocol
     config.ws_max_size = registry.limits.body
     config.ws_ping_interval = config.ws_ping_timeout = PING_SECONDS
-    config.ws_per_message_deflate = False  # a few bytes become many times as many on the way in
+    config.ws_per_message_deflate = False  # a few compressed bytes can expand to very many
     config.timeout_graceful_shutdown = 5
     return ModelServer(config, registry, watch)

@@ -1,8 +1,8 @@
-"""A session's state outside of memory: as a file, or as a token in its client's hands.
+"""States of sessions outside of memory: as files, and as signed tokens that clients hold.
 
-Both are safetensors, which hold nothing but numbers, and what they are the state of. A token is signed (HMAC-SHA256):
-its client can keep it, copy it and hand it back, and neither change nor make one. It says which weights it is of and
-until when it may be used. It is not encrypted: what is in it is what the client's own inputs left.
+Both are safetensors, which hold only numbers, with a header that names the model. A token is signed (HMAC-SHA256): a
+client can store, copy and return it, but cannot change or forge one. The header has the digest of the weights and an
+expiry time. A token is not encrypted: it holds what the client's own inputs produced.
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ from recur.utils.types import JsonObject
 
 PREFIX = "rs1."
 MAX_TOKEN_CHARS = 1 << 24
-"""Bytes of a state, at most."""
+"""Characters of a token."""
 
 
 @dataclass(frozen=True)
 class StateHeader:
-    """What a state is of."""
+    """Header of a stored state: its model, owner, and expiry time."""
 
     model: str
     digest: str
     owner: str
     steps: int
     last: int
-    """The last token that was read; −1 where there is none."""
+    """Last token that was read; −1 if none was."""
     until: float
-    """Seconds since 1970."""
+    """Expiry time in seconds since 1970."""
 
 
-def pack_state(about: StateHeader, parts: StateTensors | None) -> bytes:
+def pack_state(header: StateHeader, parts: StateTensors | None) -> bytes:
     tensors = {f"{k:03d}": part for k, part in enumerate(parts or [])}
     digest = hashlib.sha256(b"".join(part.contiguous().numpy().tobytes() for part in tensors.values())).hexdigest()
-    return to_bytes(tensors, {**asdict(about), "sha256": digest})
+    return to_bytes(tensors, {**asdict(header), "sha256": digest})
 
 
 def unpack_state(content: bytes, name: str) -> tuple[StateHeader, StateTensors | None]:
-    """What was packed; a damaged one is refused."""
+    """Return the header and tensors of a packed state; refuse a damaged one."""
     tensors, found = from_bytes(content, Path(name))
     parts = [tensors[name] for name in sorted(tensors)]
     digest = hashlib.sha256(b"".join(part.contiguous().numpy().tobytes() for part in parts)).hexdigest()
     if found.pop("sha256", None) != digest:
-        raise RunError(f"{name} is damaged: its numbers are not those that were written")
+        raise RunError(f"{name} is damaged: its checksum does not match")
     return _parse_header(found, name), parts or None
 
 
 def _parse_header(found: JsonObject, name: str) -> StateHeader:
     kinds = {"model": str, "digest": str, "owner": str, "steps": int, "last": int, "until": float}
     if found.keys() != kinds.keys() or any(type(found[key]) is not kind for key, kind in kinds.items()):
-        raise RunError(f"{name} is damaged: it does not say what it is of")
+        raise RunError(f"{name} is damaged: its header is invalid")
     return StateHeader(**found)
 
 
 class StateSigner:
-    """Signs states that leave the server, and knows its own again."""
+    """Signer and verifier of states that clients hold."""
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret or secrets.token_bytes(32)
 
     @classmethod
-    def kept_in(cls, folder: Path) -> StateSigner:
-        """With a secret that outlives this process, in a folder that only its owner reads."""
+    def from_folder(cls, folder: Path) -> StateSigner:
+        """Return a signer with the secret of a private folder, so that tokens outlive the process."""
         path = folder / "secret"
         try:
             secret = path.read_bytes()
@@ -84,13 +84,13 @@ class StateSigner:
             raise RunError(f"{path} is damaged: a secret has 32 bytes")
         return cls(secret)
 
-    def token(self, about: StateHeader, parts: StateTensors | None) -> str:
-        content = pack_state(about, parts)
+    def token(self, header: StateHeader, parts: StateTensors | None) -> str:
+        content = pack_state(header, parts)
         return PREFIX + base64.urlsafe_b64encode(self._sign(content) + content).decode().rstrip("=")
 
     def open(self, token: str, now: float) -> tuple[StateHeader, StateTensors | None]:
-        """What a token holds, if it is one of ours and may still be used."""
-        refused = OptionError("the session's token is not one of this server's, or was changed")
+        """Return the header and tensors of a token; refuse one that is forged, changed or expired."""
+        refused = OptionError("the state token was not issued by this server, or was changed")
         if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_CHARS:
             raise refused
         text = token.removeprefix(PREFIX)
@@ -100,17 +100,17 @@ class StateSigner:
             raise refused from None
         if not hmac.compare_digest(whole[:32], self._sign(whole[32:])):
             raise refused
-        about, parts = unpack_state(whole[32:], "the session's token")
-        if about.until < now:
-            raise OptionError("the session's token has expired")
-        return about, parts
+        header, parts = unpack_state(whole[32:], "the state token")
+        if header.until < now:
+            raise OptionError("the state token has expired")
+        return header, parts
 
     def _sign(self, content: bytes) -> bytes:
         return hmac.digest(self._secret, content, "sha256")
 
 
 def check_private(folder: Path) -> None:
-    """Refuse a folder that other users own, read or write: they could read states, or put their own in place."""
+    """Refuse a folder that other users own, read or write: they could read states or replace them."""
     if not hasattr(os, "getuid"):  # Windows, where the permissions of a user's folder are inherited
         return
     found = folder.stat()
@@ -122,7 +122,7 @@ def check_private(folder: Path) -> None:
 
 
 class SessionStore:
-    """Sessions in a folder, a file each, found by their ids alone."""
+    """Folder with one file per session, named by its id."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -134,23 +134,23 @@ class SessionStore:
         assert session.isalnum()
         return self.folder / f"{session}.safetensors"
 
-    def put(self, session: str, about: StateHeader, parts: StateTensors | None) -> None:
+    def put(self, session: str, header: StateHeader, parts: StateTensors | None) -> None:
         there = self._path(session).exists()
-        write_atomically(self._path(session), pack_state(about, parts), 0o600)
+        write_atomically(self._path(session), pack_state(header, parts), 0o600)
         self.count += not there
 
     def has(self, session: str) -> bool:
         return self._path(session).is_file()
 
-    def about(self, session: str) -> StateHeader:
+    def header(self, session: str) -> StateHeader:
         return unpack_state(self._path(session).read_bytes(), self._path(session).name)[0]
 
     def take(self, session: str) -> tuple[StateHeader, StateTensors | None]:
-        """What was put there, which is gone from disk then: an older state must not come back."""
+        """Return a stored state and delete its file: an outdated state must not be restored later."""
         path = self._path(session)
-        about, parts = unpack_state(path.read_bytes(), path.name)
+        header, parts = unpack_state(path.read_bytes(), path.name)
         self.remove(session)
-        return about, parts
+        return header, parts
 
     def remove(self, session: str) -> bool:
         try:
@@ -161,7 +161,7 @@ class SessionStore:
         return True
 
     def sweep(self, before: float) -> None:
-        """Remove what was put there before a time."""
+        """Delete the files that were written before a time."""
         for path in self.folder.glob("*.safetensors"):
             try:
                 if path.stat().st_mtime < before:

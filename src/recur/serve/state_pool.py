@@ -1,7 +1,9 @@
-"""What can be stepped: one input of each of many sessions in, one row of scores each out.
+"""States of sessions by slot, and the networks that step them.
 
-A network here is a model and how it is called; what it carries from step to step is a list of tensors, one row a
-session. Only language models read many inputs of a session at once: the others' states pass through more than layers.
+A StepNetwork calls a model one step at a time; its state is a list of tensors with one row per session. A StatePool
+holds the states of all sessions in one table: a step gathers the rows of its slots, runs the network once, and writes
+them back. On a GPU, CudaStatePool steps states in their slots (recur.ops.cuda.stream.Slots). Memory of unused slots
+costs nothing: the operating system allocates a page when it is first written.
 """
 
 from __future__ import annotations
@@ -28,24 +30,24 @@ from recur.tasks.contract import Predictor
 from recur.tasks.language.predictor import Language
 
 NestedState = Any
-"""Tuples of tuples of tensors, as a model's step takes and returns them."""
+"""State as a model's step takes and returns it: tuples of tuples of tensors."""
 StateTensors = list[Tensor]
-"""The same as a list: (n, …) each."""
+"""State as a flat list of tensors, each (n, …)."""
 
 
 class StepNetwork(ABC):
-    """A model that takes one step at a time."""
+    """Model that is called one step at a time."""
 
     numbers: ClassVar[bool] = False
-    """Whether an input is a vector, and no token."""
+    """Whether an input is a vector of numbers and not a token."""
     reads: ClassVar[bool] = False
-    """Whether it reads many inputs at once."""
+    """Whether it can read many inputs of a session in one call."""
 
     def __init__(self, device: torch.device, width: int) -> None:
         self.device, self.width = device, width
-        """Of `width`: how many tokens there are, or how many numbers an input has."""
+        """width: size of the vocabulary, or numbers per input."""
         _, parts = self.step(self.inputs([self._blank()]), None)
-        self.forms = [(tuple(part.shape[1:]), part.dtype) for part in parts]
+        self.state_shapes = [(tuple(part.shape[1:]), part.dtype) for part in parts]
 
     def _blank(self) -> Any:
         return np.zeros(self.width, np.float32) if self.numbers else 0
@@ -65,16 +67,18 @@ class StepNetwork(ABC):
 
     @abstractmethod
     def step(self, x: Tensor, carried: StateTensors | None) -> tuple[Tensor, StateTensors]:
-        """Scores (n, K) of what was read so far, and what to carry on; None is where sessions begin."""
+        """Return scores (n, K) after one more input, and the next state. `carried` None is the initial state."""
 
     def plain_layers(self) -> tuple[Recurrent, Any, Any] | None:
-        """The layers, what makes vectors of inputs and what makes scores of outputs, if these three are all of it."""
+        """Return the layers, the embedding and the output function if the network has no other parts; else None."""
         return None
 
 
 class LanguageNetwork(StepNetwork):
-    """Tokens to logits of the next. Where the last output cannot be told from the state, it is carried along: a text
-    that is to be continued goes on from it."""
+    """Language model: tokens to logits of the next token.
+
+    If the last output cannot be computed from the state, it is part of the state: generation resumes from it.
+    """
 
     reads = True
 
@@ -93,7 +97,7 @@ class LanguageNetwork(StepNetwork):
         return self.model.logits_of(out), self._parts(state, out)
 
     def scan(self, x: Tensor, lengths: Tensor, carried: StateTensors | None) -> tuple[Tensor, StateTensors]:
-        """Inputs (n, T), of which each row has so many, to outputs (n, T, H), for `scores`."""
+        """Return outputs (n, T, H) for `scores`, from inputs (n, T) with the given lengths, and the next state."""
         out, state = self.model.output_scan(x, lengths, self._state(carried))
         last = out[torch.arange(len(out), device=out.device), lengths.to(out.device) - 1]
         return out, self._parts(state, last)
@@ -103,7 +107,7 @@ class LanguageNetwork(StepNetwork):
             return self.model.logits_of(outputs)
 
     def last_output(self, carried: StateTensors) -> Tensor:
-        """(n, H): what the step that left this state put out."""
+        """Return the output (n, H) of the step that produced this state."""
         if self._keeps_output:
             return carried[-1]
         return carried[sum(self._layers[:-1])]
@@ -130,7 +134,7 @@ class LanguageNetwork(StepNetwork):
 
 
 class ReaderNetwork(StepNetwork):
-    """Taggers and classifiers: scores of classes, of the last input or of all so far."""
+    """Tagger or classifier: scores of classes, for the last input or for all inputs so far."""
 
     def __init__(self, model: Reader | OutputTagger, device: torch.device, width: int) -> None:
         self.model = model
@@ -158,16 +162,16 @@ class SignalNetwork(ReaderNetwork):
 
 
 def make_step_network(predictor: Predictor[Any]) -> StepNetwork:
-    """A trained model's network as sessions step it, or why it cannot be."""
+    """Return the network of a trained model for sessions; raise OptionError with the reason if it cannot be stepped."""
     name, model = predictor.run.path.name, predictor.model
     if isinstance(predictor, Language):
         if predictor.backward:
-            raise OptionError(f"{name} reads texts from their end, which a session comes to last")
+            raise OptionError(f"{name} reads texts from the end; a session would have to know the end first")
         return LanguageNetwork(model, predictor.device)
     if not isinstance(model, Classifier | Tagger | SignalTagger | OutputTagger):
-        raise OptionError(f"{name} is of the task {predictor.task.name}, whose models take no single steps")
+        raise OptionError(f"{name} is of the task {predictor.task.name}, whose models cannot be stepped")
     if (direction := model.options.direction) != "forward":
-        raise OptionError(f"{name} reads in direction {direction!r}: it has to see the end before it answers")
+        raise OptionError(f"{name} reads in direction {direction!r}: it needs the whole input before its first output")
     if isinstance(model, Numbers):
         assert isinstance(model.embedding, SignalInput)
         return SignalNetwork(model, predictor.device, model.embedding.D)
@@ -185,7 +189,7 @@ def _flatten(carried: NestedState) -> Any:
 
 
 def _nesting(carried: NestedState) -> NestedState:
-    """How tensors are nested, with None in their places."""
+    """Return the nesting of a state, with None in place of tensors."""
     return tuple(None if isinstance(part, Tensor) else _nesting(part) for part in carried)
 
 
@@ -194,25 +198,25 @@ def _rebuild(like: NestedState, parts: Any) -> NestedState:
 
 
 MIN_BATCH = 4
-"""Rows of a step at least: fewer go through products of other kernels, whose sums end in other bits. So what a session
-gets does not depend on how many others there are."""
+"""Rows of a batch at least. Smaller batches use other matmul kernels, whose sums are rounded differently; padding makes
+a session's numbers independent of how many sessions share the batch."""
 
 
 class StatePool:
-    """So many slots, taken and given back."""
+    """Table of states with a fixed number of slots."""
 
     def __init__(self, network: StepNetwork, slots: int) -> None:
         self.network, self.slots = network, slots
         self._free: list[int] = []
         self._unused = 0
-        """From this slot on, none was ever taken."""
+        """First slot that was never taken."""
         self.fresh = np.ones(slots, bool)
-        """Sessions that have read nothing yet."""
+        """Whether the session of each slot has read nothing yet."""
         self._make()
 
     def _make(self) -> None:
         self._pools = [
-            _lazy_zeros((self.slots, *shape), dtype, self.network.device) for shape, dtype in self.network.forms
+            _lazy_zeros((self.slots, *shape), dtype, self.network.device) for shape, dtype in self.network.state_shapes
         ]
 
     @property
@@ -221,11 +225,11 @@ class StatePool:
 
     @property
     def bytes_each(self) -> int:
-        """Of one session's state."""
-        return sum(int(np.prod(shape, dtype=int)) * dtype.itemsize for shape, dtype in self.network.forms)
+        """Bytes of one session's state."""
+        return sum(int(np.prod(shape, dtype=int)) * dtype.itemsize for shape, dtype in self.network.state_shapes)
 
     def take(self) -> int | None:
-        """A slot for a new session; None where all are taken."""
+        """Return a slot for a new session; None if all are taken."""
         if self._free:
             return self._free.pop()
         if self._unused == self.slots:
@@ -236,13 +240,13 @@ class StatePool:
     def give(self, slot: int) -> None:
         self._free.append(slot)
 
-    # What the thread that steps does ----------------------------------------------------------------------------
+    # Called by the engine's thread -----------------------------------------------------------------------------
 
     def reset(self, slot: int) -> None:
         self.fresh[slot] = True
 
     def step(self, slots: Sequence[int], inputs: Sequence[Any]) -> Tensor:
-        """One input of each of these sessions: their scores (n, K). After an error all states are as before."""
+        """Read one input per session; return their scores (n, K). After an error all states are unchanged."""
         where, x = np.array(slots), self.network.inputs(inputs)
         fresh = self.fresh[where]
         if not fresh.any():
@@ -250,7 +254,7 @@ class StatePool:
         if fresh.all():
             scores = self._step(where, x, begins=True)
         else:
-            # New sessions first: should the others fail, new ones are still marked so, and begin again.
+            # New sessions first: if the others fail, the new ones are still marked fresh and start again.
             first, rest = np.flatnonzero(fresh), np.flatnonzero(~fresh)
             began, went = self._step(where[first], x[first], begins=True), self._step(where[rest], x[rest])
             scores = went.new_empty(len(where), went.shape[1])
@@ -269,8 +273,10 @@ class StatePool:
         return scores[:n]
 
     def scan(self, slots: Sequence[int], inputs: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Several inputs of each: outputs (n, T, H), for the network's `scores`, and how many each has. After an error
-        all states are as before."""
+        """Read several inputs per session; return outputs (n, T, H) for the network's `scores`, and their lengths.
+
+        After an error all states are unchanged.
+        """
         assert isinstance(self.network, LanguageNetwork)
         where = np.array(slots)
         lengths = torch.tensor([len(each) for each in inputs])
@@ -293,12 +299,12 @@ class StatePool:
         return outputs, lengths
 
     def last_scores(self, slots: Sequence[int]) -> Tensor:
-        """What the last step of these sessions said, (n, K)."""
+        """Return the scores (n, K) of the last step of these sessions."""
         assert isinstance(self.network, LanguageNetwork)
         return self.network.scores(self.network.last_output(self._gather(torch.tensor(slots).to(self.network.device))))
 
     def state(self, slot: int) -> StateTensors | None:
-        """A copy of one session's state, on the CPU; None where it has read nothing."""
+        """Return a copy of one session's state on the CPU; None if it has read nothing."""
         if self.fresh[slot]:
             return None
         return [part[0].cpu().clone() for part in self._gather(torch.tensor([slot]).to(self.network.device))]
@@ -310,9 +316,9 @@ class StatePool:
             self._scatter(index, [part[None].to(self.network.device) for part in parts])
 
     def check(self, parts: Sequence[Tensor]) -> StateTensors:
-        """A state that came from elsewhere, if it is one of this network."""
-        if [(tuple(part.shape), part.dtype) for part in parts] != self.network.forms:
-            raise OptionError("the state is of another network")
+        """Return a state from outside; refuse one whose shapes do not fit this network."""
+        if [(tuple(part.shape), part.dtype) for part in parts] != self.network.state_shapes:
+            raise OptionError("the state belongs to another network")
         return list(parts)
 
     def _gather(self, index: Tensor) -> StateTensors:
@@ -328,16 +334,16 @@ def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     kind = torch.zeros((), dtype=dtype).numpy().dtype
-    return torch.from_numpy(np.zeros(shape, kind))  # of calloc: pages come when they are written to
+    return torch.from_numpy(np.zeros(shape, kind))  # calloc: a page is allocated when it is first written
 
 
 def make_state_pool(network: StepNetwork, slots: int) -> StatePool:
-    """On the device of the network, in the way that fits it."""
+    """Return a state pool on the device of the network."""
     return CudaStatePool(network, slots) if CudaStatePool.can(network) else StatePool(network, slots)
 
 
 class CudaStatePool(StatePool):
-    """Plain layers on a GPU, stepped where their states are."""
+    """State pool on a GPU that steps states in their slots, without gathering them."""
 
     @staticmethod
     def can(network: StepNetwork) -> bool:
@@ -366,9 +372,9 @@ class CudaStatePool(StatePool):
         return scores
 
     def _gather(self, index: Tensor) -> StateTensors:
-        forms = self.network.forms
+        shapes = self.network.state_shapes
         found = [part for layer in self._on_gpu.state(index) for part in layer]
-        return [part.to(dtype) for part, (_, dtype) in zip(found, forms, strict=True)]
+        return [part.to(dtype) for part, (_, dtype) in zip(found, shapes, strict=True)]
 
     def _scatter(self, index: Tensor, parts: StateTensors) -> None:
         each = len(self._on_gpu.stack.cell.states)

@@ -115,13 +115,17 @@ def _describe_error(error: ValidationError, model: type[RequestModel]) -> str:
         return f"{name} must be {EXPECTED[kind]}, got {JSON_TYPES.get(type(value), 'null')}"
     texts = {
         "missing": "is missing",
-        "greater_than_equal": f"must be at least {context.get('ge')}, got {str(value)[:40]}",
-        "less_than_equal": f"must be at most {context.get('le')}, got {str(value)[:40]}",
+        "greater_than_equal": f"must be at least {_bound(context.get('ge'))}, got {str(value)[:40]}",
+        "less_than_equal": f"must be at most {_bound(context.get('le'))}, got {str(value)[:40]}",
         "string_too_long": f"is too long: at most {context.get('max_length', 0):,} characters",
         "too_long": f"has too many items: at most {context.get('max_length', 0):,}",
         "string_unicode": "has half of a surrogate pair in it, which is no character",
     }
     return f"{name} {texts.get(kind, first['msg'])}"
+
+
+def _bound(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)  # 2^63 must keep its digits
 
 
 def get_field(request: JsonObject, name: str, default: Value, low: float = 0, high: float = 1e9) -> Value:

@@ -1,4 +1,4 @@
-"""What the server answers: JSON of finite numbers, and errors of one line that name no folder of this machine."""
+"""JSON responses with finite numbers, sent in chunks if they are large; errors of one line without folder names."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from starlette.types import Receive, Scope, Send
 from recur.errors import OptionError, RecurError, TextError
 
 FOLDERS = re.compile(r"""(?<![\w./~-])/(?:[^\s/'":,;]+/)+""")
-"""Of an absolute path, all but its last name."""
+"""Folders of an absolute path."""
 MAX_ERROR_CHARS = 500
-"""Characters of an error."""
+"""Characters of an error message."""
 
 
 class TooLargeError(RecurError):
-    """A request body above the limit."""
+    """Error of a request body above the limit."""
 
 
 class UnknownError(RecurError):
-    """There is nothing of this name."""
+    """Error of a name that does not exist."""
 
 
 class ForbiddenError(RecurError):
-    """It may not be done here."""
+    """Error of a request that this server does not permit."""
 
 
 class BusyError(RecurError):
-    """Too many requests wait already."""
+    """Error of a server with too many requests in progress."""
 
 
 class GoneError(RecurError):
-    """What a request goes on from is not remembered any more: all of it has to be sent again."""
+    """Error of a request that continues a text which is no longer cached; the client must send the whole text."""
 
 
 STATUS = {
@@ -49,11 +49,11 @@ STATUS = {
     OptionError: 400,
     TextError: 400,
 }
-"""Of an error; any other is the run's and no mistake of the request: 409."""
+"""Status code of each error; 409 for any other, which is an error of the run and not of the request."""
 
 
 class FiniteJSONResponse(JSONResponse):
-    """JSON, whatever numbers and characters are in it: null for what is not finite."""
+    """JSON response with null in place of numbers that are not finite."""
 
     def render(self, content: object) -> bytes:
         return encode_json(content)
@@ -62,9 +62,9 @@ class FiniteJSONResponse(JSONResponse):
 def encode_json(content: object) -> bytes:
     try:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # a number that is none, which is rare enough to look for it only then
+    except ValueError:  # NaN or infinity; rare, so that it is replaced only after a failure
         text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace")  # half a surrogate pair is \udc80, which is JSON's own spelling
+    return text.encode("utf-8", "backslashreplace")  # an unpaired surrogate becomes \udc80, which is valid JSON
 
 
 def _finite(value: object) -> object:
@@ -76,7 +76,7 @@ def _finite(value: object) -> object:
 
 
 def error_json(text: str) -> bytes:
-    """The body of every refusal."""
+    """Return the body of an error response, with its text in one line."""
     text = " ".join(text.split())
     return encode_json({"error": text if len(text) <= MAX_ERROR_CHARS else text[: MAX_ERROR_CHARS - 1] + "…"})
 
@@ -86,7 +86,7 @@ def refusal(status: int, text: str, headers: dict[str, str] | None = None) -> Re
 
 
 def without_folders(text: str, folder: Path) -> str:
-    """An error as those may read it who are not at this machine: the names of files, and not where they are."""
+    """Return an error text without folders: clients on other machines may see names of files, not their locations."""
     for base in {str(folder), str(folder.absolute()), str(folder.resolve())} - {"."}:
         text = text.replace(f"{base}/", "").replace(base, folder.name)
     return FOLDERS.sub("", text)
@@ -100,18 +100,18 @@ def error_text(error: Exception) -> str:
 
 
 def status_of(error: Exception) -> int:
-    """Of the answer to a request that ended in an error."""
+    """Return the status code of the response to an error."""
     return next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409)
 
 
 CHUNK = 1 << 16
-"""Bytes that are encoded and sent at a time; a shorter response is sent at once, with its length."""
+"""Bytes that are encoded and sent at a time; a shorter response is sent whole, with Content-Length."""
 ITEMS = 4096
-"""Numbers of a list that are encoded at a time."""
+"""Items of a list that are encoded at a time."""
 
 
 class EncodedArray:
-    """A JSON array that was encoded item by item; far smaller in memory than its items."""
+    """JSON array that is encoded as it grows; far smaller in memory than its items."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -165,7 +165,7 @@ def buffered(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 async def encode_fairly(content: object) -> bytes:
-    """Encode JSON whole, with a pause for other requests after each piece."""
+    """Encode JSON; let other requests run after each chunk."""
     found = bytearray()
     for piece in buffered(json_pieces(content)):
         found += piece
@@ -174,7 +174,7 @@ async def encode_fairly(content: object) -> bytes:
 
 
 def json_response(content: object, status: int = 200, done: Callable[[], None] | None = None) -> Response:
-    """A JSON response, in pieces if it is large; `done` is called once it was sent, or its client has left."""
+    """Return a JSON response, in chunks if it is large; call `done` when it was sent or its client disconnected."""
     pieces = buffered(json_pieces(content))
     first = next(pieces)
     if len(first) >= CHUNK or done is not None:
@@ -183,7 +183,7 @@ def json_response(content: object, status: int = 200, done: Callable[[], None] |
 
 
 class JsonStream(Response):
-    """A response whose length is not known when it begins."""
+    """Response whose length is not known when it starts."""
 
     media_type = "application/json"
 
@@ -192,7 +192,7 @@ class JsonStream(Response):
     ) -> None:
         super().__init__(first, status)
         self.rest, self.done = rest, done
-        if len(first) >= CHUNK:  # there may be more
+        if len(first) >= CHUNK:  # more chunks may follow
             del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,7 +200,7 @@ class JsonStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": self.body, "more_body": True})
             for piece in self.rest:
-                await asyncio.sleep(0)  # sending does not wait while the client reads; others have their turn here
+                await asyncio.sleep(0)  # send() does not wait while the client reads; other requests run here
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
