@@ -1,10 +1,10 @@
-"""The views of the page, by name: each is a plain function of a request, in the file of its subject.
+"""ASGI application of the studio: the page's files, JSON for its views, and the check of the token.
 
-    VIEWS     of a loaded model and a request:   POST /api/runs/RUN/NAME
-    ALONE     of a request alone:                POST /api/NAME
+    VIEWS               views of a loaded model and a request:   POST /api/runs/RUN/NAME
+    STANDALONE_VIEWS    views of a request alone:                POST /api/NAME
 
-A new view is a function in a file of its own and a line here; what it raises becomes an answer of one line. A bad value
-of the request is an OptionError or a TextError. A view that is quicker than a keystroke does not queue: see QUICK.
+A new view is a function in the module of its subject and a line here; an error that it raises becomes a response of one
+line. An invalid value of the request is an OptionError or a TextError.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ STANDALONE_VIEWS: dict[str, Callable[[JsonObject], JsonObject]] = {
     "step": step,
 }
 UNQUEUED = frozenset({"next", "saliency", "step", "unfold"})
-"""Views that do not queue: a step of a model that nothing else changes, or a few numbers."""
+"""Views that do not wait in the run's queue, because they are faster than a keystroke."""
 REPORT_VIEWS = frozenset({"diagnosis"})
-"""Views of a report, which queue behind each other and behind nothing else."""
+"""Views of reports, which have a queue of their own."""
 
 
 COOKIE = "recur-token"
 
 
 class CookieGuard(server.RequestGuard):
-    """One token, which a browser keeps as a cookie."""
+    """Guard with one token, which a browser stores as a cookie after the printed address was opened."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: tuple[str, ...] | None = LOOPBACK) -> None:
         super().__init__(app, hosts)
@@ -80,9 +80,9 @@ class CookieGuard(server.RequestGuard):
 
     def admit(self, scope: Scope, headers: Headers, port: int) -> Response | None:
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        cookie = f"{COOKIE}-{port}"  # a browser has one jar for all ports of a host
+        cookie = f"{COOKIE}-{port}"  # cookies are shared by all ports of a host
         if scope["path"] == "/" and any(tokens_equal(given, self.token) for given in query.get("token", [])):
-            redirect = RedirectResponse("/", 303)  # so that the token does not stay in the address
+            redirect = RedirectResponse("/", 303)  # removes the token from the address bar
             redirect.set_cookie(cookie, fingerprint(self.token), httponly=True, samesite="strict")
             return redirect
         if self._has_token(headers, cookie):
@@ -98,24 +98,24 @@ class CookieGuard(server.RequestGuard):
 
 
 def fingerprint(token: str) -> str:
-    """What the cookie holds: letters and digits for any token, and not the token itself."""
+    """Return the content of the cookie: a digest and not the token itself."""
     return hashlib.sha256(b"recur studio " + token.encode()).hexdigest()
 
 
 PAGE = Path(__file__).parent / "page"
 FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
-"""All that can be had of the page: a name is looked up, and no path is made of it."""
+"""Files of the page by name; a requested name is looked up, and never used as a path."""
 STYLES = (
     *("style", "curves", "runs", "train", "write", "predict", "see"),
     *("gradients", "saliency", "step", "xray", "labs"),
 )
-"""Style sheets in the order in which they apply; the page asks for all of them at once, as styles.css."""
+"""Style sheets in the order in which they apply; the page loads all of them as styles.css."""
 BODY = 64 * 1024
-"""Bytes of a request, at most."""
+"""Bytes of a request."""
 FIRST = 0.2
-"""Seconds for reading runs before the list of them is sent with what is known."""
+"""Seconds for reading runs before the list is sent with those that are read."""
 REST = 2.0
-"""… where somebody has that already and asks for the rest: fewer and larger answers."""
+"""Seconds for each later part of the list."""
 
 
 def make_app(
@@ -125,7 +125,7 @@ def make_app(
     trust: bool = False,
     read_only: bool = False,
 ) -> CookieGuard:
-    """The studio over a folder of runs, as an ASGI application."""
+    """Return the ASGI application of a folder of runs."""
     studio = Studio(RunFolder(folder, trust), read_only)
     routes = [
         Route("/", studio.page),
@@ -148,14 +148,14 @@ def make_app(
 
 
 def end_training(app: CookieGuard) -> str:
-    """Save and stop what trains, unless it is to be kept; its name, if something was stopped."""
+    """Stop the running job unless it is to be kept; return its name, or ""."""
     assert isinstance(app.app, Starlette)
     studio: Studio = app.app.state.studio
     return studio.training.queue.close()
 
 
 class Studio:
-    """The handlers of the routes."""
+    """Handlers of the routes."""
 
     def __init__(self, folder: RunFolder, read_only: bool = False) -> None:
         self.folder = folder
@@ -207,7 +207,7 @@ class Studio:
         return FiniteJSONResponse(await self.workers.look(request, f"/{view}", lambda: STANDALONE_VIEWS[view](body)))
 
     async def xray(self, request: Request) -> Response:
-        """The report, as a page for a frame of ours."""
+        """Return the report as an HTML page for a frame."""
         name, language = request.path_params["name"], parse_language(request.query_params.get("language", "en"))
         model = await self._model(request, name)
         page = await self.workers.report(request, name, lambda: report_page(model, language))
@@ -220,13 +220,13 @@ class Studio:
         return await TextStream.begin(pieces, self.workers)
 
     async def _model(self, request: Request, name: str) -> LoadedModel:
-        """A run's model: in memory, or loaded when it is its turn."""
+        """Return the model of a run from memory, or load it."""
         kept = await self.workers.list(lambda: self.folder.kept(name))
         return kept if kept is not None else await self.workers.load(request, name, lambda: self.folder.open(name))
 
 
 def answer_error(request: Request, error: Exception) -> Response:
-    """The handler of every error that a request may end in."""
+    """Return the response to a request that ends in an error."""
     language = parse_language(request.headers.get("accept-language", ""))
     if isinstance(error, HTTPException):
         return refusal(error.status_code, in_language(error.detail, language), dict(error.headers or {}))

@@ -1,4 +1,4 @@
-"""What comes next: the likeliest tokens behind a text, and text that is generated."""
+"""Likeliest next tokens of a text, and generated text."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CONTEXT = 16
 
 
 def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """The likeliest next tokens: their probability, and that after temperature, top-k and top-p.
+    """Return the likeliest next tokens with their probability, before and after temperature, top-k and top-p.
 
-    Behind an unfinished word, the words that begin so: their probability is that among them.
+    After an unfinished word these are the words with this prefix; their probabilities are renormalised.
     """
     language = model.language
     choice = get_sampling(request)
@@ -57,7 +57,7 @@ def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 
 def _writable(model: LoadedModel, reading: EncodedText) -> Tensor:
-    """Logits of what can come next: of tokens that stand for themselves, and that begin as the unfinished word does."""
+    """Return the logits of the next token, −∞ for special tokens and for words without the unfinished word's prefix."""
     logits = reading.end.logits.clone()
     logits[list(NEVER_WRITTEN)] = -torch.inf
     if reading.half:
@@ -68,7 +68,7 @@ def _writable(model: LoadedModel, reading: EncodedText) -> Tensor:
 
 
 def _inserted(model: LoadedModel, reading: EncodedText, k: int) -> str:
-    """What a token adds to the text: the rest of the unfinished word; a space before a word where there is none."""
+    """Return the text that a token adds: the rest of an unfinished word, or a word with a space before it."""
     token = display_text(model.language.vocab.tokens[k])
     if reading.half:
         return token[len(reading.half) :]
@@ -86,7 +86,7 @@ def _inserted(model: LoadedModel, reading: EncodedText, k: int) -> str:
 
 
 def _unknown(model: LoadedModel, reading: EncodedText) -> JsonObject:
-    """Tokens that were read as <unk>, what it stands for, and how likely it is to come next."""
+    """Return the tokens that were read as <unk>, and the probability of <unk> as the next token."""
     vocab, found = model.language.vocab, reading.end.unknown
     return {
         "tokens": [token for token, _ in found.most_common(UNKNOWN)],
@@ -98,7 +98,7 @@ def _unknown(model: LoadedModel, reading: EncodedText) -> JsonObject:
 
 
 def generate(model: LoadedModel, request: JsonObject) -> Generator[str, None, None]:
-    """A continuation, piece by piece. A bad request is refused before the first one."""
+    """Generate a continuation piece by piece. An invalid request is refused before the first piece."""
     choice = get_sampling(request)
     length = get_field(request, "length", 200, 1, LENGTH)
     seed = get_field(request, "seed", 0) if "seed" in request else None
@@ -109,7 +109,7 @@ def generate(model: LoadedModel, request: JsonObject) -> Generator[str, None, No
 
 
 def _pieces(model: LoadedModel, reading: EncodedText, drawn: Iterator[int]) -> Iterator[str]:
-    """What each token adds to the text before it."""
+    """Yield the text that each token adds."""
     vocab, backward = model.language.vocab, model.language.backward
     if vocab.tokenizer.kind == "char":
         for k in drawn:
@@ -148,5 +148,5 @@ def _in_order(pieces: Iterator[str], model: LoadedModel) -> Generator[str, None,
 
 
 def example(model: LoadedModel, _: JsonObject) -> JsonObject:
-    """A text to start from."""
+    """Return an example text."""
     return {"text": model.example()}

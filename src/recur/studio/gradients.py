@@ -1,4 +1,9 @@
-"""A network whose W is rescaled to another spectral radius; eigenvalues of W and of a step's Jacobian."""
+"""Gradients through time of a text, and the eigenvalues that explain them.
+
+∂L/∂s_t at every step, and ∂L/∂W as a sum of one term per step. L is the loss of the last token, or the mean over all
+tokens as in training. The factor ξ multiplies what crosses time in the backward pass (recur.ops.bptt): truncation modes
+and detached states are zeros in ξ. The full gradient of the trained network is always computed as well, for comparison.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +26,17 @@ from recur.studio.loaded_model import LoadedModel, get_text, shown_text
 from recur.utils.types import JsonObject
 
 WIDEST = 768
-"""Of a matrix whose eigenvalues are computed while somebody waits."""
+"""Largest size of a matrix whose eigenvalues are computed."""
 
 
 def spectral_radius(layer: Layer) -> float:
-    """The largest |λ| of the blocks of W."""
+    """Return the largest |λ| of the blocks of W."""
     radii = [float(_eigenvalues(W).abs().max()) for W in recurrent_blocks(layer).values() if len(W) <= WIDEST]
     return max(radii, default=0.0)
 
 
 def rescale(subject: Subject, radius: float) -> Subject:
-    """A copy in which W of every layer is scaled to this spectral radius; the subject itself, if that is 0."""
+    """Return a copy with W of every layer scaled to this spectral radius; the subject itself if the radius is 0."""
     if not radius:
         return subject
     model = copy.deepcopy(subject.model)
@@ -45,7 +50,7 @@ def rescale(subject: Subject, radius: float) -> Subject:
 
 
 def eigenvalues(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """Of each block of W of a layer, and of ∂s_t/∂s_{t−1} at one step of a text."""
+    """Return the eigenvalues of each block of W of a layer, and of ∂s_t/∂s_{t−1} at one step."""
     subject = rescale(model.subject(get_text(request), fewest=2), get_field(request, "radius", 0.0, 0.0, 10.0))
     layers = subject.layers
     layer = layers[get_field(request, "layer", 0, 0, len(layers) - 1)]
@@ -82,10 +87,10 @@ DIGITS = 6
 
 @dataclass(frozen=True)
 class GradientRequest:
-    """What is measured: which losses, and what crosses time."""
+    """Request of the gradients view: which losses, and how the backward pass is truncated."""
 
     every: bool
-    """The mean of all losses, and not the last."""
+    """Use the mean of all losses, not the last loss."""
     steps: int
     mode: str = "full"
     tau: int = 1
@@ -94,7 +99,7 @@ class GradientRequest:
     cuts: tuple[int, ...] = ()
     """Steps before which the state is detached."""
     radius: float = 0.0
-    """Of W, rescaled; 0 as it was trained."""
+    """Spectral radius that W is rescaled to; 0 keeps W."""
 
     @staticmethod
     def of(request: JsonObject, length: int) -> GradientRequest:
@@ -157,7 +162,7 @@ def gradients(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 
 class GradientTrace:
-    """One way back through a text, traced and whole."""
+    """Backward pass through a text: traced per step, and the whole gradient."""
 
     def __init__(self, subject: Subject, x: Tensor, y: Tensor, asked: GradientRequest) -> None:
         self.subject, self.asked, self.x, self.y = subject, asked, x, y
@@ -198,7 +203,7 @@ class GradientTrace:
         return found
 
     def terms(self) -> list[tuple[JsonObject, Tensor]]:
-        """Of every matrix, with its whole gradient."""
+        """Return the terms of every matrix, with its whole gradient."""
         found = []
         for suffix, trace in zip(self.subject.net.suffixes(), self.trace, strict=True):
             norms = trace.terms
@@ -234,7 +239,7 @@ def _rounded(values: Tensor | list[float]) -> list[float | None]:
 
 
 def _clips(model: LoadedModel) -> list[JsonObject]:
-    """How often training clipped the gradient, over time."""
+    """Return how often training clipped the gradient, over time."""
     entries = model.language.run.metrics()[-CLIPS:]
     names = {"step": "step", "clipped": "clipped", "norm": "grad_norm"}
     return [{name: finite_or_none(entry.get(key)) for name, key in names.items()} for entry in entries]

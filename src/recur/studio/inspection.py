@@ -1,9 +1,11 @@
-"""Which earlier tokens a prediction hangs on: gradient × input.
+"""Inside a model: saliency of tokens, units along a text, similar states, and the shapes of the unrolled network.
+
+Saliency is gradient × input:
 
     s_k  =  ⟨∂ log P(token) / ∂x_k, x_k⟩          x_k the vector of the k-th token read
 
-Measured over the last tokens, from the state that the network had before them; what that state stands for, everything
-earlier, is one number more, ⟨∂ log P / ∂s, s⟩. So it costs the same at any length of text.
+It is computed over the last tokens, from the state before them; all earlier tokens are one value, ⟨∂ log P / ∂s, s⟩.
+So its cost does not depend on the length of the text.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from recur.tasks.language.predictor import Language
 from recur.utils.types import JsonObject
 
 SPAN = 48
-"""Tokens that are followed back one by one."""
+"""Tokens with a value of their own."""
 
 
 def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """How much each of the last tokens adds to the log-probability of the likeliest next one, or of the one named."""
+    """Return how much each of the last tokens adds to the log probability of the likeliest or the named next token."""
     vocab = model.language.vocab
     _, reading = model.read(request)
     token = get_field(request, "token", "")
@@ -83,7 +85,7 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 
 def likeliest(model: LoadedModel, reading: EncodedText) -> int:
-    """The likeliest next token that can be written; of an unfinished word, among those that begin so."""
+    """Return the likeliest next token; after an unfinished word, among the words with this prefix."""
     logits = reading.end.logits.clone()
     logits[list(NEVER_WRITTEN)] = -torch.inf
     among = model.readings.completions(reading.half) if reading.half else None
@@ -102,14 +104,14 @@ AROUND = 12
 
 
 class UnitSignal(NamedTuple):
-    """One state or gate along a text."""
+    """One state or gate along a text, for all units."""
 
     values: Tensor
     """(T, H), in the order of the text."""
     bounded: bool
-    """Whether they lie in ± 1 by themselves."""
+    """Whether the values are in ±1 by construction."""
     names: list[str]
-    """Of all signals of the layer."""
+    """Names of all signals of the layer."""
     layer: int
     layers: list[str]
 
@@ -130,7 +132,7 @@ def _unit_signal(subject: Subject, request: JsonObject) -> UnitSignal:
 
 
 def _values(layer: Layer, gates: dict[str, Activation], signal: str) -> tuple[Tensor, bool]:
-    """(T, H) of `state h` or `gate f`, and whether its values lie in ±1."""
+    """Return the values (T, H) of `state h` or `gate f`, and whether they are in ±1."""
     kind, name = signal.split(" ", 1)
     if kind == "state":
         return layer.states[name][0], False
@@ -140,7 +142,7 @@ def _values(layer: Layer, gates: dict[str, Activation], signal: str) -> tuple[Te
 
 
 def unit_activations(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """One unit of a state or gate along a text, and the unit that follows each feature of the text best."""
+    """Return one unit of a state or gate along a text, and the unit that correlates best with each feature."""
     looked = trace_model(model, get_text(request))
     tokens, signal = looked.tokens, _unit_signal(looked.subject, request)
     values = signal.values
@@ -165,7 +167,7 @@ def unit_activations(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 
 def unit_map(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """All units × time: bytes, 127 for the largest absolute value, in base64."""
+    """Return all units × time as int8 in base64, 127 for the largest absolute value."""
     tokens, subject, *_ = trace_model(model, get_text(request))
     signal = _unit_signal(subject, request)
     values = signal.values[-MAP_TOKENS:, :MAP_UNITS].double()
@@ -184,7 +186,7 @@ def unit_map(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 
 def similar(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """Spans whose state is similar to that at the end of a span: in the text itself, and in what it learned from."""
+    """Return spans with a state similar to that at the end of a span, in the text and in the training text."""
     subject = trace_model(model, get_text(request)).subject
     begin, end = get_field(request, "begin", 0), get_field(request, "end", 1)
     layer = get_field(request, "layer", 0, 0, len(subject.layers) - 1)
@@ -214,7 +216,7 @@ def _spaced(model: LoadedModel, tokens: list[str]) -> list[str]:
 
 
 def _training_text(model: LoadedModel) -> ModelTrace | None:
-    """The beginning of what a language model learned from, read; None where that is not here."""
+    """Read the beginning of the training text; return None if its files are gone."""
     if not isinstance(model.predictor, Language) or not model.predictor.has_training_texts():
         return None
     language = model.language

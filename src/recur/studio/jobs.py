@@ -1,4 +1,10 @@
-"""What a training's process printed last."""
+"""Queue of training jobs that the page has started, one after the other, each a process of its own.
+
+A job is a checked request: a task, a text of the folder and options; or a run to resume. Its process is `recur train`
+or `recur resume` with a list of arguments, in the folder of runs and in a new process session: it continues when the
+page is closed, and when the studio is killed. When the studio exits normally, the job is stopped as by Ctrl-C, can be
+resumed, unless it is to be kept. Waiting jobs are stored in a file, and checked again when it is read.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +40,9 @@ from recur.utils.processes import python_command, python_environment
 from recur.utils.types import JsonObject
 
 LOG_TAIL_BYTES = 4096
-"""Bytes at its end that are read."""
+"""Bytes read at the end of a process's log."""
 MEASURED, NOTHING = re.compile(r"(recur: )?step +\d"), re.compile(r"(?!)")
-"""Lines of measurements, whose numbers the page has; and none."""
+"""Pattern of metric lines, which the page shows as numbers; and a pattern that matches nothing."""
 
 
 def last_line(place: Place, name: str, without: re.Pattern[str] = NOTHING) -> str:
@@ -52,14 +58,14 @@ def last_line(place: Place, name: str, without: re.Pattern[str] = NOTHING) -> st
 REFUSED = (*PATHS, *ORIGINS, "compress")
 """Options that name files, and one for several processes."""
 NAMES = ("target", "covariates", "past_covariates", "static", "date", "id", "untouched")
-"""Options that are any text: columns of a table and names of options, looked up and never opened."""
+"""Options with any text: columns of a table and names of options, which never name files."""
 MAIN = ("cell", "hidden", "layers", "minutes", "steps", "rate")
-"""What is asked first; all else is behind "more options"."""
+"""Options shown first; the others are under "more options"."""
 KINDS = {int: "int", float: "float", bool: "bool", str: "text"}
 
 
 def describe_tasks(language: Language = "en") -> list[JsonObject]:
-    """Every task with its options, in the order in which a person would read them."""
+    """Return every task with its options, in the order of the page."""
     return [
         {
             "name": task,
@@ -107,8 +113,7 @@ def _option_kind(name: str, kind: Any) -> JsonObject:
 
 
 def check_options(task: str, given: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a task's options that a request sets, checked as any others are; none of them names a file, runs
-    code or leads elsewhere."""
+    """Return the checked option fields of a request; refuse options that name files or run code."""
     fields = {field_of(name): value for name, value in given.items()}
     for name in fields:
         if name in REFUSED:
@@ -127,21 +132,21 @@ ACTIVE: tuple[JobState, ...] = ("running", "stopping")
 @dataclass(frozen=True)
 class TrainingJob:
     name: str
-    """Of the run."""
+    """Name of the run."""
     task: str = ""
     text: str = ""
     options: JsonObject = field(default_factory=dict)
     resumes: bool = False
-    """Whether the run is there, and is gone on with; `options` are how much more, then."""
+    """Whether the run exists and is resumed; `options` are then the additional minutes, steps or epochs."""
     keep: bool = False
-    """Whether it goes on without the studio."""
+    """Whether the job continues when the studio exits."""
     state: JobState = "waiting"
-    """held: was waiting when the studio ended, or was stopped before its first step."""
+    """held: was waiting when the studio exited, or was stopped before its first step."""
     process: int = 0
     error: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse fields of other types: a job may be read from a file that somebody else wrote."""
+        """Refuse fields of other types: a job may come from a file that another program wrote."""
         strings = (self.name, self.task, self.text, self.error)
         kinds = {str: strings, dict: (self.options,), bool: (self.resumes, self.keep), int: (self.process,)}
         if any(type(value) is not kind for kind, values in kinds.items() for value in values):
@@ -150,7 +155,7 @@ class TrainingJob:
             raise OptionError(f"unknown state of a training: {str(self.state)[:60]!r}")
 
     def arguments(self, texts: TextStore) -> list[str]:
-        """Of recur. Checked here, whoever the job comes from."""
+        """Return the arguments of `recur`, checked here for jobs from requests and from files."""
         if self.resumes:
             more = {name: value for name, value in self.options.items() if name in ("minutes", "steps", "epochs")}
             if more != self.options or not all(type(value) in (int, float) for value in more.values()):
@@ -165,22 +170,22 @@ class TrainingJob:
 
 
 STUDIO_FOLDER = ".studio"
-"""The folder of what the studio itself keeps: its jobs, and what their processes print."""
+"""Folder of the studio's own files: jobs and logs of their processes."""
 JOBS = f"{STUDIO_FOLDER}/jobs.json"
 WAITING = 100
 """Jobs, at most."""
 ENDED = 10
-"""Jobs that have ended and are still shown."""
+"""Ended jobs that are still shown."""
 EVERY = 0.1
-"""Seconds between looks at the process."""
+"""Seconds between two checks of the process."""
 GRACE = 30.0
-"""Seconds for a process to save and end, when the studio does."""
+"""Seconds that a process has to save and exit when the studio exits."""
 RESERVED = (FOLDER, STUDIO_FOLDER)
 COMMAND = python_command("recur.cli", "main")
 
 
 class TrainingQueue:
-    """The jobs of a folder of runs, in their order; one of them trains."""
+    """Training jobs of a folder of runs, in their order; one of them runs at a time."""
 
     def __init__(self, folder: Path, texts: TextStore) -> None:
         self.folder, self.texts = folder, texts
@@ -192,7 +197,7 @@ class TrainingQueue:
         if any(job.state in ACTIVE for job in self._jobs.values()):
             self._attend()
 
-    # What there is ------------------------------------------------------------------------------------------
+    # Status -------------------------------------------------------------------------------------------------
 
     def jobs(self, language: Language = "en") -> list[JsonObject]:
         with self._lock:
@@ -207,16 +212,16 @@ class TrainingQueue:
         ]
 
     def _said(self, job: TrainingJob, without: re.Pattern[str] = NOTHING) -> str:
-        """The last line that a process printed, without some of them."""
+        """Return the last line that a process printed and that does not match `without`."""
         return without_folders(last_line(Place(self.folder), self._log(job.name), without), self.folder.resolve())
 
     def _log(self, name: str) -> str:
         return f"{STUDIO_FOLDER}/{name}.log"
 
-    # What is asked ------------------------------------------------------------------------------------------
+    # Requests -----------------------------------------------------------------------------------------------
 
     def add(self, job: TrainingJob) -> TrainingJob:
-        """A training behind those that wait; what is wrong with it is said before."""
+        """Check a job and add it to the end of the queue."""
         job.arguments(self.texts)
         with self._lock:
             if sum(other.state in ("waiting", "held", *ACTIVE) for other in self._jobs.values()) >= WAITING:
@@ -228,7 +233,7 @@ class TrainingQueue:
         return job
 
     def _free_name(self, job: TrainingJob) -> str:
-        """A name that no run and no job has: the one given, or else the text's with a number behind it."""
+        """Return a name that no run and no job has: the given one, or the text's name with a number."""
         if job.name:
             name = clean_name(job.name, "")
             if name != job.name or name in RESERVED:
@@ -245,7 +250,7 @@ class TrainingQueue:
         return not os.path.lexists(self.folder / name) and (known is None or known.state in ("done", "failed"))
 
     def resume(self, name: str, more: JsonObject, keep: bool = False) -> TrainingJob:
-        """Go on with a run that is there, or with a job that had not begun."""
+        """Resume a run, or a job that had not started."""
         with self._lock:
             known = self._jobs.get(name)
             if known is not None and known.state in ("waiting", *ACTIVE):
@@ -265,7 +270,7 @@ class TrainingQueue:
         return job
 
     def stop(self, name: str) -> None:
-        """As Ctrl-C does: after the step in progress; asked again, at once."""
+        """Stop a job after the current step, as Ctrl-C does; a second call stops it at once."""
         with self._lock:
             job = self._known(name)
             if job.state not in ACTIVE:
@@ -274,7 +279,7 @@ class TrainingQueue:
             self._signal(job)
 
     def remove(self, name: str) -> None:
-        """Take a job out of the queue; a run of it stays as it is."""
+        """Remove a job from the queue; its run stays."""
         with self._lock:
             if self._known(name).state in ACTIVE:
                 raise RunError(f"{name} is being trained; stop it first")
@@ -282,7 +287,7 @@ class TrainingQueue:
             self._changed()
 
     def keep(self, name: str, keep: bool) -> None:
-        """Whether a job goes on when the studio ends."""
+        """Set whether a job continues when the studio exits."""
         with self._lock:
             self._put(replace(self._known(name), keep=keep))
 
@@ -306,7 +311,7 @@ class TrainingQueue:
     # The process --------------------------------------------------------------------------------------------
 
     def _attend(self) -> None:
-        """Have a thread that starts what waits and looks at what runs, as long as there is something."""
+        """Start the thread that starts waiting jobs and watches the running one, unless it runs already."""
         with self._lock:
             if not self._closed and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._work, daemon=True)
@@ -331,7 +336,7 @@ class TrainingQueue:
             place = Place(self.folder)
             place.make_folder(STUDIO_FOLDER)
             command = [*COMMAND, *job.arguments(self.texts)]
-            place.write(self._log(job.name), b"")  # replaces whatever is there, a pipe or a link too
+            place.write(self._log(job.name), b"")  # replaces whatever is there, even a pipe or a link
             with place.opened(self._log(job.name), os.O_WRONLY | os.O_APPEND) as log:
                 quiet = subprocess.DEVNULL
                 self._process = subprocess.Popen(
@@ -349,7 +354,7 @@ class TrainingQueue:
         self._put(replace(job, state="running", process=self._process.pid))
 
     def _look(self, job: TrainingJob) -> None:
-        if self._process is None:  # of a studio before this one
+        if self._process is None:  # started by an earlier studio process
             if not self._holds(job):
                 self._end(job, 0 if self._progress(job) >= 1 else 130)
             return
@@ -373,7 +378,7 @@ class TrainingQueue:
         return float(progress) if isinstance(progress, int | float) else 0.0
 
     def _holds(self, job: TrainingJob) -> bool:
-        """Whether the process of a job, which an earlier studio started, is still at it: as the run's lock says."""
+        """Return True if the process of a job, started by an earlier studio, still holds the run's lock."""
         holder = holder_of(self.folder / job.name) or {}
         return holder.get("process") == str(job.process) and holder.get("host") == socket.gethostname()
 
@@ -384,10 +389,10 @@ class TrainingQueue:
             with suppress(ProcessLookupError):
                 os.kill(job.process, signal.SIGTERM)
 
-    # The end and the beginning ------------------------------------------------------------------------------
+    # Exit and start -----------------------------------------------------------------------------------------
 
     def close(self) -> str:
-        """The studio ends: what trains is saved and stopped, unless it is to be kept. The name of what was stopped."""
+        """Stop the running job unless it is to be kept; return its name, or "" if none was stopped."""
         with self._lock:
             self._closed = True
             job = next((job for job in self._jobs.values() if job.state in ACTIVE), None)
@@ -406,10 +411,10 @@ class TrainingQueue:
         return job.name
 
     def _read(self) -> list[TrainingJob]:
-        """The jobs of an earlier studio: what still trains, what had not begun, and what had failed."""
+        """Return the jobs of an earlier studio that are running, had not started, or had failed."""
         try:
             kept = (parse_object(Place(self.folder).read(JOBS, 1 << 22)) or {}).get("jobs")
-        except (OSError, RecurError):  # there is none, or a link in its place
+        except (OSError, RecurError):  # no such file, or a link in its place
             return []
         found = []
         for entry in kept if isinstance(kept, list) else []:
@@ -418,7 +423,7 @@ class TrainingQueue:
                 if clean_name(job.name, "") != job.name or job.name in RESERVED:
                     continue
                 job.arguments(self.texts)
-            except (TypeError, AttributeError, RecurError):  # of another version, or somebody else's
+            except (TypeError, AttributeError, RecurError):  # written by another version or another program
                 continue
             if job.state in ACTIVE and self._holds(job):
                 found.append(replace(job, state="running"))

@@ -1,4 +1,12 @@
-"""What the views are asked for: a text, and how to draw from the model."""
+"""Model in memory for the views, and a cache of the texts that it has read, so that a keystroke costs one step.
+
+Each text that was read has a key. A request gives the key (`base`), how many characters of that text to `keep`, and the
+`text` that follows: the part before is not sent, encoded or read again, except what follows the last checkpoint.
+Checkpoints, the states at some positions, are where a text can be split without changing its tokens.
+
+A model that reads backward keeps characters at the end of the text, and new text is before them. Characters and
+checkpoints are counted in reading order.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +46,7 @@ from recur.tasks.language.predictor import Language
 from recur.utils.types import JsonObject
 
 MAX_TEXT_CHARS = 4000
-"""Characters of a text, at most."""
+"""Characters of a text in a request."""
 
 
 def get_text(request: JsonObject) -> str:
@@ -49,7 +57,7 @@ def get_text(request: JsonObject) -> str:
 
 
 def get_sampling(request: JsonObject) -> Choice:
-    """Temperature, top-k and top-p."""
+    """Return temperature, top-k and top-p of a request."""
     return Choice(
         temperature=get_field(request, "temperature", 1.0, 0.05, 5),
         top_k=get_field(request, "top_k", 0, 0, 10**6),
@@ -58,49 +66,49 @@ def get_sampling(request: JsonObject) -> Choice:
 
 
 NetworkState = tuple[tuple[Tensor, ...], ...]
-"""Of a network: for each layer, the states of its cell."""
+"""State of a network: for each layer, the states of its cell."""
 KEPT = 32
-"""Texts that are remembered."""
+"""Texts in the cache."""
 LONGEST = 2_000_000
 """Characters of a text."""
 NEAR, BLOCK, LONG_BLOCK = 2048, 128, 4096
-"""Characters between two marks: BLOCK in the last NEAR of a text, LONG_BLOCK before."""
+"""Characters between two checkpoints: BLOCK in the last NEAR characters of a text, LONG_BLOCK before."""
 
 
 class StateCheckpoint(NamedTuple):
-    """A place in a text, and what the network is there."""
+    """Position in a text with the state of the network there."""
 
     characters: int
     tokens: int
-    """Read so far, the one that precedes every text among them."""
+    """Number of tokens read, including the start token."""
     logits: Tensor
     state: NetworkState
     unknown: Counter[str] = Counter()
-    """What is not in the vocabulary, up to here."""
+    """Unknown tokens up to here."""
 
 
 @dataclass(frozen=True)
 class EncodedText:
-    """A text, read."""
+    """Text with its token ids and checkpoints."""
 
     text: str
     ids: Ids
-    """In the order of reading, the one that precedes every text first."""
+    """Token ids in reading order, with the start token first."""
     marks: tuple[StateCheckpoint, ...]
     half: str = ""
-    """The letters of a word that is not finished, which was not read."""
+    """Letters of an unfinished word, which was not read."""
 
     @property
     def end(self) -> StateCheckpoint:
         return self.marks[-1]
 
     def before(self, tokens: int) -> StateCheckpoint:
-        """The last mark at which so many tokens or fewer were read; the first, if none is."""
+        """Return the last checkpoint with at most so many tokens; the first one if there is none."""
         return self.marks[max(0, bisect.bisect_right(self.marks, tokens, key=lambda mark: mark.tokens) - 1)]
 
 
 def _thinned(marks: list[StateCheckpoint]) -> tuple[StateCheckpoint, ...]:
-    """Marks near the end, and those further back as far apart as they are meant to be."""
+    """Return the checkpoints near the end, and earlier ones LONG_BLOCK apart."""
     kept = marks[:1]
     for mark, following in pairwise([*marks[1:], marks[-1]]):
         near = marks[-1].characters - mark.characters <= NEAR
@@ -110,7 +118,7 @@ def _thinned(marks: list[StateCheckpoint]) -> tuple[StateCheckpoint, ...]:
 
 
 class PrefixCache:
-    """The texts that one model has read lately."""
+    """Cache of the texts that one model has read recently."""
 
     def __init__(self, language: Language) -> None:
         self.language, self.vocab = language, language.vocab
@@ -122,7 +130,7 @@ class PrefixCache:
         self._lock = threading.Lock()
 
     def read(self, text: str, base: str = "", keep: int = 0) -> tuple[str, EncodedText]:
-        """The text made of what is kept of another one and what follows, and the key by which to go on from it."""
+        """Read a text that continues `keep` characters of the text `base`; return its key and the encoded text."""
         before = None
         if base:
             with self._lock:
@@ -169,7 +177,7 @@ class PrefixCache:
 
     @torch.no_grad()
     def _after(self, mark: StateCheckpoint | None, characters: int, ids: Ids, piece: str = "") -> StateCheckpoint:
-        """The mark behind some more tokens, and the piece of text that they are."""
+        """Return the checkpoint after reading token ids, whose text is `piece`."""
         if mark is not None and not len(ids):
             return mark._replace(characters=characters)
         out = self.network(torch.from_numpy(np.asarray(ids, np.int64).copy())[None], mark and mark.state)
@@ -178,10 +186,10 @@ class PrefixCache:
             unknown = unknown + self.vocab.unknown_tokens(piece)
         return StateCheckpoint(characters, (mark.tokens if mark else 0) + len(ids), logits, out.state, unknown)
 
-    # Places -----------------------------------------------------------------------------------------------
+    # Positions---------------------------------------------------------------------------------------------
 
     def _blocks(self, text: str, begin: int, end: int) -> Iterator[int]:
-        """Where blocks of a text end, up to its own end."""
+        """Yield the positions where blocks of a text end."""
         while begin < end:
             size = BLOCK if end - begin <= NEAR else min(LONG_BLOCK, end - begin - NEAR)
             cut = next((at for at in range(begin + size, end) if self._cuttable(text, at)), end)
@@ -189,7 +197,7 @@ class PrefixCache:
             begin = cut
 
     def _cuttable(self, text: str, read: int) -> bool:
-        """Whether tokens read up to a place and behind it are those of the whole text."""
+        """Return True if splitting the text here does not change its tokens."""
         if read == 0:
             return True
         at = len(text) - read if self.backward else read
@@ -205,7 +213,7 @@ class PrefixCache:
         return before == "\n" if self.kind in ("subword", "line") else before.isspace()
 
     def _half_word(self, text: str, begin: int) -> str:
-        """The unfinished word at a text's end, if the model has words that begin so."""
+        """Return the unfinished word at the end of a text, if the vocabulary has words with this prefix."""
         if self.backward or self.kind != "word" or not text or text[-1].isspace():
             return ""
         split = self.vocab.tokenizer.split(normalised(text[begin:]))
@@ -215,7 +223,7 @@ class PrefixCache:
         return typed if len(typed) == len(split[-1]) and self.completions(split[-1]) else ""
 
     def completions(self, letters: str) -> list[int]:
-        """Ids of the words that begin with these letters."""
+        """Return the ids of the words with this prefix."""
         if self._sorted is None:
             self._sorted = sorted((token, k) for k, token in enumerate(self.vocab.tokens) if token not in SPECIALS)
         options = self.vocab.tokenizer.options()
@@ -228,15 +236,17 @@ class PrefixCache:
 
 
 CHARACTERS, WORDS = 240, 60
-"""Of an example."""
+"""Characters and words of an example."""
 Result = TypeVar("Result")
 
 
 class LoadedModel:
-    """One model to generate with, and a copy of it for probes, whose hooks would disturb a request at the same time."""
+    """Model of one run, and a copy for probes: hooks on the model itself would disturb requests that run meanwhile."""
 
     def __init__(self, run: Run) -> None:
-        self.predictor: Predictor[Any] = predictor_of([run], "cpu")  # a keystroke is a step: a GPU is slower at that
+        self.predictor: Predictor[Any] = predictor_of(
+            [run], "cpu"
+        )  # a keystroke is one step of batch size 1, for which a GPU is slower
         self._probed: Language | None = None
         self._kept: dict[str, Any] = {}
 
@@ -247,14 +257,14 @@ class LoadedModel:
 
     @property
     def language(self) -> Language:
-        """The language model that it is, for views that read nothing else."""
+        """Language model of the run; raise RunError for other tasks."""
         if isinstance(self.predictor, Language):
             return self.predictor
         name, task = self.predictor.run.path.name, self.predictor.task.name
         raise RunError(f"{name} is a run of the task {task}; this view reads runs of the task language")
 
     def subject(self, text: str, fewest: int = FEWEST) -> Subject:
-        """The model reading a text of so many tokens at least, for probes."""
+        """Return the model with a text of at least `fewest` tokens, for probes."""
         language = self.language
         ids = in_reading_order(language.vocab.encode(normalised(text)), language.options)
         if len(ids) < fewest:
@@ -262,7 +272,7 @@ class LoadedModel:
         return self.subject_of(torch.from_numpy(np.asarray(ids, np.int64).copy()))
 
     def subject_of(self, ids: Tensor) -> Subject:
-        """The same of ids in the order of reading."""
+        """Return the model with token ids in reading order, for probes."""
         if self._probed is None:
             self._probed = copy.copy(self.language)  # and not from its files, which may be others by now
             self._probed.models = [copy.deepcopy(self.language.model).requires_grad_(True)]
@@ -272,11 +282,11 @@ class LoadedModel:
         return Subject(network, network.recurrent, ids, self._probed)
 
     def example(self) -> str:
-        """The beginning of the run's own validation text; where that is gone, a text that the model generates."""
+        """Return the beginning of the run's validation text; if its files are gone, a generated text."""
         return self.kept("example", self._validation_text) or self.kept("generated", self._generated)
 
     def kept(self, name: str, make: Callable[[], Result]) -> Result:
-        """What takes a while to make, made once."""
+        """Return a cached value; compute it on first use."""
         if name not in self._kept:
             self._kept[name] = make()
         made: Result = self._kept[name]
@@ -288,7 +298,7 @@ class LoadedModel:
 
     def _validation_text(self) -> str:
         language = copy.copy(self.language)
-        language.task = copy.copy(language.task)  # whose texts are looked up
+        language.task = copy.copy(language.task)  # find_texts changes the task
         try:
             language.find_texts("valid" if language.options.valid else "texts")
             whole = "".join(itertools.islice(valid_text(language.options).pieces(), 1))
@@ -303,23 +313,23 @@ class LoadedModel:
         return text[:CHARACTERS].strip() + "\n" if text.strip() else ""
 
     def read(self, request: JsonObject) -> tuple[str, EncodedText]:
-        """The text of a request, read: whole, or what follows one that was read before."""
+        """Read the text of a request, or the part that follows a cached text."""
         text, base = get_text(request), get_field(request, "base", "")
         return self.readings.read(text, base, get_field(request, "keep", 0) if base else 0)
 
 
 def display_text(token: str) -> str:
-    """A token as text: an end of line for <eos>, nothing for the other special tokens."""
+    """Return a token as text: a newline for <eos>, "" for the other special tokens."""
     return "\n" if token == "<eos>" else "" if token in SPECIALS else token
 
 
 def shown_text(token: str) -> str:
-    """The same to look at: other special tokens, such as <unk>, by their names."""
+    """Return a token as text to show; special tokens such as <unk> by their names."""
     return display_text(token) or token
 
 
 def without_specials(text: str) -> str:
-    """Text as a person would have typed it, without special tokens."""
+    """Return a text without special tokens."""
     for special in SPECIALS:
         text = text.replace(special, "")
     return text

@@ -1,4 +1,4 @@
-"""Examples of a run's own validation part, as somebody would type them: what a form opens with; and where it errs."""
+"""Predictions of any task: examples of the validation set, confusion tables, and inputs traced through the network."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KINDS = {
     "Adder": "line",
     "Copier": "line",
 }
-"""How the page takes a model's input and shows what it says, by the name of its class."""
+"""Kind of input and output of each predictor class, which the page has a form for."""
 EXAMPLES = 40
 """Examples that are offered."""
 ROWS = 240
@@ -57,7 +57,7 @@ CELL = 30
 class FormExample(NamedTuple):
     input: str
     target: str = ""
-    """What it should say, where that is known."""
+    """Target, if it is known."""
 
 
 def kind_of(predictor: Predictor[Any]) -> str:
@@ -65,8 +65,7 @@ def kind_of(predictor: Predictor[Any]) -> str:
 
 
 def samples(model: LoadedModel, _: JsonObject) -> JsonObject:
-    """What the form opens with, and what else there is to choose from; where the run's files are gone, what its
-    vocabulary gives."""
+    """Return examples for the form; if the run's files are gone, one made from its vocabulary."""
     predictor = model.predictor
     kind = kind_of(predictor)
     labels = predictor.run.vocabs.get("labels")
@@ -112,7 +111,7 @@ def _trees(predictor: Predictor[Any]) -> list[FormExample]:
 
 
 def _rows(predictor: Predictor[Any]) -> list[FormExample]:
-    """A table of all of them: one is a line of it."""
+    """Return one example: a table with a line per row."""
     predictor.find_texts("texts", "valid")
     options: Any = predictor.task.options
     rows = split(options, read_rows)[1][:12]
@@ -122,7 +121,7 @@ def _rows(predictor: Predictor[Any]) -> list[FormExample]:
 
 
 def _series_examples(predictor: Predictor[Any]) -> list[FormExample]:
-    """What came before the last forecasts of the validation part; what came then is the target."""
+    """Return the history before the last forecasts of the validation set, with the values that followed as targets."""
     predictor.find_texts("texts")
     task: Any = predictor.task
     data = task.read(predictor.run.vocabs)
@@ -150,7 +149,7 @@ def _numbers(predictor: Predictor[Any]) -> list[FormExample]:
 
 
 def _images(predictor: Predictor[Any]) -> list[FormExample]:
-    """As rows of numbers, the mean over the colours."""
+    """Return images as rows of numbers, the mean over the colour channels."""
     names = _names(predictor)
     return [
         FormExample(
@@ -189,7 +188,7 @@ READERS: dict[str, Callable[[Predictor[Any]], list[FormExample]]] = {
 
 
 def _names(predictor: Predictor[Any]) -> Sequence[str]:
-    """Of classes; those that training did not have come behind it."""
+    """Return the class names; "?" for classes that the training set did not have."""
     return [*classes_of(predictor.run.vocabs["labels"]), *["?"] * MOST]
 
 
@@ -205,7 +204,7 @@ def _make_example(predictor: Predictor[Any]) -> FormExample:
     return FormExample(vocab.tokenizer.join(words))
 
 
-# Where it errs ----------------------------------------------------------------------------------------------
+# Confusion table --------------------------------------------------------------------------------------------
 
 
 def mistakes(model: LoadedModel, request: JsonObject) -> JsonObject:
@@ -238,7 +237,7 @@ def _judge_validation(predictor: Predictor[Any]) -> tuple[Sequence[str], list[in
 
 
 def _judged_texts(predictor: Predictor[Any]) -> list[str]:
-    """What each judged example is, in the order of `judge`: a line of text, or a word within its sentence."""
+    """Return the text of each judged example in the order of `judge`: a line, or a word within its sentence."""
     kind = kind_of(predictor)
     if kind == "tags":
         sentences = _data(predictor).valid_sentences[: MOST // 4]
@@ -251,23 +250,23 @@ def _judged_texts(predictor: Predictor[Any]) -> list[str]:
 
 
 COLUMNS = 6
-"""Of the numbers that a step reads, that units are compared with."""
+"""Input columns that units are compared with."""
 
 
 class ModelTrace(NamedTuple):
-    """A model while it reads an input."""
+    """Input of a model with the subject for probes."""
 
     tokens: list[str]
-    """What it reads, a step each."""
+    """Text of each step."""
     subject: Subject
     words: bool = False
     """Whether there is a space between tokens."""
     features: dict[str, Series] | None = None
-    """What units are compared with; those of a text, if none are given."""
+    """Features that units are compared with; None for the features of a text."""
 
 
 def trace_model(model: LoadedModel, text: str) -> ModelTrace:
-    """Of a language model, or of any other whose network reads its input along time."""
+    """Run a text through the model of any task and return its tokens and the subject for probes."""
     predictor = model.predictor
     if isinstance(predictor, Language):
         subject = model.subject(text)
@@ -297,7 +296,7 @@ def trace_model(model: LoadedModel, text: str) -> ModelTrace:
 
 
 def parse_numbers(given: str) -> NDArray[np.float32]:
-    """Rows of numbers between spaces: the pixels of an image, or the steps of a sequence."""
+    """Parse rows of numbers between spaces: the pixels of an image, or the steps of a sequence."""
     try:
         rows = [[float(cell) for cell in line.replace(",", " ").split()] for line in given.strip().split("\n")]
         values = np.array(rows, np.float32)
@@ -309,7 +308,7 @@ def parse_numbers(given: str) -> NDArray[np.float32]:
 
 
 def _reading_copy(predictor: Any) -> Any:
-    """Whose hooks disturb no other request."""
+    """Return a copy whose hooks disturb no other request."""
     made = copy.copy(predictor)
     made.models = [copy.deepcopy(predictor.model)]
     if hasattr(made, "tagger"):
@@ -322,13 +321,13 @@ def _vocab(kind: str) -> str:
 
 
 def _column_features(numbers: NDArray[np.float64]) -> dict[str, Series]:
-    """Each number of a step as a feature, beside its position."""
+    """Return the position and each input column as features."""
     named = {"position": np.arange(len(numbers), dtype=np.float64)}
     named |= {f"input {k + 1}": numbers[:, k] for k in range(min(numbers.shape[1], COLUMNS))}
     return {name: series for name, series in named.items() if series.std() > 0}
 
 
-# Reading, by the kind of input: each gives what the steps are called, where that is known.
+# Readers by the kind of input: each returns the names of the steps, if they are known.
 
 
 def _read_line(reading: Any, text: str) -> list[str]:
@@ -382,7 +381,7 @@ def predict(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 
 def _unknown_tokens(predictor: Predictor[Any], kind: str, given: str) -> list[str]:
-    """What the model reads as <unk>."""
+    """Return the tokens that the model reads as <unk>."""
     vocab = predictor.run.vocabs.get("source" if kind == "pairs" else "vocab")
     if vocab is None or kind in ("labels", "line", "image", "numbers", "table", "series"):
         return []
@@ -400,7 +399,7 @@ def _predict_line(predictor: Predictor[Any], given: str) -> JsonObject:
 
 
 def _classes(predictor: Predictor[Any], given: str) -> JsonObject:
-    """With the probability of each class after every token, where the network reads forward."""
+    """Predict classes, with the probability of each class after every token if the network reads forward."""
     text = " ".join(given.split("\n")).strip()
     found = dict(predictor.predict(text))
     try:
@@ -433,7 +432,7 @@ def _tree(predictor: Predictor[Any], given: str) -> JsonObject:
 
 
 def _predict_series(predictor: Predictor[Any], given: str) -> JsonObject:
-    """The forecast with its quantiles, and beside it the seasonal naive one: the value a season before."""
+    """Forecast with quantiles, and the seasonal naive forecast (the value one season before) for comparison."""
     rows = [dict(row) for row in predictor.predictions(given.split("\n"))]
     task: Any = predictor.task
     panel = parse_series(task.options, given.split("\n"), "the table")
@@ -460,7 +459,7 @@ def _table(predictor: Predictor[Any], given: str) -> JsonObject:
 
 
 def _array(predictor: Predictor[Any], given: str) -> JsonObject:
-    """Rows of numbers between spaces: the pixels of an image, or the steps of a sequence."""
+    """Parse rows of numbers between spaces: the pixels of an image, or the steps of a sequence."""
     values = parse_numbers(given)
     return {**dict(predictor.predict(values)), "input": "", "rows": values.tolist()}
 

@@ -1,4 +1,4 @@
-"""X-ray in the page: the verdict as JSON, and the whole report as a page of its own, for a frame."""
+"""X-ray reports and labs in the page."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-an
 
 
 def parse_language(asked: str) -> Language:
-    """The first of the languages that a browser asks for."""
+    """Return the first language of an Accept-Language header."""
     return "zh" if asked.strip().lower().startswith("zh") else "en"
 
 
 def diagnosis(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """What it opens with, and the level of every finding."""
+    """Return the diagnosis and the findings of a report."""
     language = parse_language(get_field(request, "language", "en"))
     report = report_of(model)
     found = report.diagnosis
@@ -48,12 +48,12 @@ def diagnosis(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 
 def report_of(model: LoadedModel) -> Report:
-    """Measured once."""
+    """Return the report of a model, computed once."""
     return model.kept("report", lambda: _run_report(model))
 
 
 def _run_report(model: LoadedModel) -> Report:
-    looked = copy.copy(model.predictor)  # whose hooks and gradients disturb no other request
+    looked = copy.copy(model.predictor)  # hooks and gradients must not disturb other requests
     looked.models = [copy.deepcopy(network).requires_grad_(True) for network in model.predictor.models]
     if hasattr(looked, "tagger"):
         looked.tagger = looked.models[0]
@@ -81,7 +81,7 @@ DARK = {
 
 
 KEPT = 32
-"""Experiments that are not measured again."""
+"""Experiments in the cache."""
 
 
 class LabSetting(NamedTuple):
@@ -103,7 +103,7 @@ SEED = LabSetting("seed", 0, 20, 1, 0)
 
 
 def _parameters(seed: int = 0, k: int = 65, tau: int = 6, hidden: int = 128) -> lab.Experiment:
-    """Of a language model that `recur train` would make for k tokens."""
+    """Run the lab on the language model that `recur train` makes for k tokens."""
     options: Any = make_options("language", {"hidden": hidden})
     with torch.random.fork_rng(devices=[]):
         size = LanguageModel(k + len(SPECIALS), options).size
@@ -135,7 +135,7 @@ LABS = {
 
 
 def labs(_: JsonObject) -> JsonObject:
-    """Which there are, and what can be set."""
+    """Return the labs and their settings."""
     return {"labs": {name: [setting._asdict() for setting in one.settings] for name, one in LABS.items()}}
 
 
@@ -156,7 +156,7 @@ def run_lab(request: JsonObject) -> JsonObject:
 
 @functools.lru_cache(KEPT)
 def _run_experiment(name: str, **given: float) -> tuple[str, str]:
-    """The paragraph of an experiment and its figure: the same for the same numbers."""
+    """Return the paragraph and the figure of an experiment."""
     import matplotlib
 
     with torch.random.fork_rng(devices=[]):  # an experiment sets the seed of its own
@@ -169,7 +169,7 @@ def _run_experiment(name: str, **given: float) -> tuple[str, str]:
 
 
 def _recolour(svg: str, dark: bool, language: Language) -> str:
-    """The figure in the colours of the page and in its language; its words are words."""
+    """Return a figure with the page's colours and translated labels."""
     if dark:
         for light, colour in DARK.items():
             svg = svg.replace(light, colour)

@@ -1,4 +1,4 @@
-"""The points of a run's training loss as they come, and curves of no more points than a screen has."""
+"""Folder of runs: summaries, curves, training progress, and models in memory."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from recur.utils.limits import LOG_RECORDS
 from recur.utils.types import JsonObject
 
 MAX_POINTS = 1000
-"""Points of a curve."""
+"""Points of a curve, at most."""
 PIECE = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes read at a time."""
 LINE = 4096
-"""Bytes in which the last line is."""
+"""Bytes at the end of the log that hold the last line."""
 RECENT = 20
-"""Points by which the time that is left is told."""
+"""Newest points from which the remaining time is estimated."""
 
 
 class ProgressTail:
-    """The points of one run; what was read is not read again."""
+    """Points of the training loss of one run, read incrementally."""
 
     def __init__(self, path: Path) -> None:
         self.place = Place(path)
         self.points: list[JsonObject] = []
         self.begun = 0
-        """Counts how often the file was written anew, as it is when a run goes on from a checkpoint."""
+        """Number of times the log was rewritten, as happens when a run resumes from a checkpoint."""
         self._read, self._file = 0, 0
         self._lock = threading.Lock()
 
@@ -73,7 +73,7 @@ class ProgressTail:
 
 
 def last_point(path: Path) -> JsonObject:
-    """The newest point of a run, without the others; nothing where there is none."""
+    """Return the newest point of a run without reading the others; {} if there is none."""
     try:
         content, _, _ = Place(path).read_from(NAME, -LINE, LINE)
     except (OSError, RecurError):
@@ -83,7 +83,7 @@ def last_point(path: Path) -> JsonObject:
 
 
 def seconds_left(points: Sequence[JsonObject]) -> float | None:
-    """Until the budget is spent, if it goes on as lately; None where that cannot be said."""
+    """Estimate the seconds until training ends from the recent progress; None if that is not known."""
     try:
         times = [(float(point["at"]), float(point["progress"])) for point in points[-RECENT:]]
     except (KeyError, TypeError, ValueError):
@@ -109,11 +109,11 @@ def thin_curve(values: Sequence[float | None], most: int = MAX_POINTS) -> list[i
 
 
 OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")
-"""Options in the summary of a run, where its task has them."""
+"""Options shown in the summary of a run, if its task has them."""
 AXES = {"step": "step", "tokens": "predictions", "seconds": "seconds"}
-"""What curves can be drawn over."""
+"""Axes of curves."""
 NO_CURVES = (*AXES.values(), "epoch", "progress", "skipped", "measured", "at")
-"""Numbers in metrics.jsonl that say when, not how good."""
+"""Fields of metrics.jsonl that are no metrics."""
 SAMPLES = 20
 NOTES = 4000
 """Characters of notes, at most."""
@@ -123,16 +123,16 @@ UNKNOWN: JsonObject = {
     "notes": "",
     "live": False,
 }
-"""The progress of a run that cannot be read."""
+"""Progress of a run that cannot be read."""
 
 
 def describe(path: Path) -> JsonObject:
-    """The task of a run and the options that this task has, or the error that reading it gives."""
+    """Return the task of a run and its options, or the error of reading it."""
     try:
         run = Run.open(path, words=False)
         task = task_of(options_of_run(run, code=False))
     except (RecurError, OSError, RecursionError) as error:
-        return {"error": without_folders(error_text(error), path.parent)}  # the page is for others too
+        return {"error": without_folders(error_text(error), path.parent)}  # the page may be shown to others
     names = [name for name in OPTIONS if name in task.options.names()]
     return {
         "task": task.name,
@@ -193,7 +193,7 @@ def _curves(entries: Sequence[JsonObject]) -> JsonObject:
 
 
 def _config(path: Path) -> JsonObject:
-    """The options of a run; files by their names, for the page is for others too."""
+    """Return the options of a run; files without folders, because the page may be shown to others."""
     try:
         run = Run.open(path, words=False)
         fields = parse_toml(run.config_text().encode(), run.config)
@@ -229,23 +229,23 @@ def _baseline(path: Path, metric: str) -> JsonObject | None:
 
 
 LOADED = 6
-"""Models kept in memory."""
+"""Models in memory."""
 NEWEST = 8
-"""Runs that are read however long it takes."""
+"""Newest runs, which are read however long it takes."""
 TAILS = 64
-"""Runs whose points are."""
+"""Runs whose points are in memory."""
 GROWING = ("metrics.jsonl", "samples.jsonl", "progress.jsonl", "baselines.json", "manifest.json", "notes.txt", "lock")
-"""Files of a run that a loaded model is not made of."""
+"""Files of a run that a loaded model does not depend on."""
 
 FILES = ("config.toml", "manifest.json", "metrics.jsonl", "baselines.json", "progress.jsonl", "notes.txt")
-"""Files that a summary is made of: what a run is, by the first two; when it was measured last, by the first three."""
+"""Files of a summary: the first two describe the run, the first three date its last evaluation."""
 FileTimes = tuple[int, ...]
 FileStates = tuple[tuple[str, int, int, int], ...]
-"""Of the files that a model is made of: their names, when they were written, sizes and numbers on disk."""
+"""Name, modification time, size and inode of each file that a model is loaded from."""
 
 
 class FileCache:
-    """JSON computed from files, computed again when one of them was written."""
+    """Cache of JSON computed from files; recomputed when a file changes."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[FileTimes, JsonObject]] = {}
@@ -261,7 +261,7 @@ class FileCache:
 
 
 class RunFolder:
-    """Runs by name: the names of the folders directly inside, and nothing else."""
+    """Runs directly inside a folder, by name."""
 
     def __init__(self, path: Path, trust: bool = False) -> None:
         self.path, self.trust = path, trust
@@ -274,17 +274,17 @@ class RunFolder:
         try:
             with os.scandir(self.path) as entries:
                 return sorted(entry.name for entry in entries if _is_run(entry))
-        except OSError:  # the folder itself is gone
+        except OSError:  # the folder was deleted
             return []
 
     def _is_inside(self, path: Path) -> bool:
         try:
             return is_run(path) and not path.is_symlink()
-        except (OSError, UnicodeEncodeError):  # not ours to read, too long a name
+        except (OSError, UnicodeEncodeError):  # no permission, or the name is too long
             return False
 
     def path_of(self, name: str) -> Path:
-        """The folder of a run in the list; any other name is refused."""
+        """Return the folder of a run; refuse any name that is not in the list."""
         if Path(name).name != name or "\0" in name or not self._is_inside(self.path / name):
             raise UnknownError(f"unknown run {name[:100]!r}")
         return self.path / name
@@ -301,19 +301,19 @@ class RunFolder:
             if self._descriptions.has(name):
                 found[name] = self.summary(name)
             elif k < NEWEST or time.monotonic() < until:
-                with self._first:  # who asks meanwhile does not read the same ones
+                with self._first:  # parallel requests must not read the same runs
                     found[name] = self.summary(name)
             else:
                 found[name] = {"name": name, "changed": changed[name], "pending": True}
         return [found[name] for name in changed]
 
     def summary(self, name: str) -> JsonObject:
-        """What a run is (task, options), and how far it came; `error` in place of both if it cannot be read."""
+        """Return the task, options and progress of a run; `error` in place of them if it cannot be read."""
         path = self.path / name
         times = tuple(modified(f"{path}/{file}") for file in FILES)
         try:
             found = self._described(name, path, times)
-        except Exception as error:  # whatever is wrong with one run, the others are listed
+        except Exception as error:  # one damaged run must not hide the others
             found = {"error": without_folders(error_text(error) or type(error).__name__, self.path), **UNKNOWN}
         return {"name": name, **found, "changed": max(times[:3]) / 1e9}
 
@@ -325,12 +325,12 @@ class RunFolder:
         return {**about, **measured, "live": live, "left": left}
 
     def curves(self, name: str) -> JsonObject:
-        """The summary of a run, its options, notes and samples, and all that was measured over time."""
+        """Return the summary of a run, its options, notes, samples and curves."""
         path = self.path_of(name)
         return {**self.summary(name), **history(path, self.tail(name).update())}
 
     def tail(self, name: str) -> ProgressTail:
-        """The points of a run as they come."""
+        """Return the progress log of a run."""
         with self._lock:
             if name not in self._tails:
                 self._tails[name] = ProgressTail(self.path / name)
@@ -340,7 +340,7 @@ class RunFolder:
             return self._tails[name]
 
     def write_notes(self, name: str, text: str) -> None:
-        """What its user has to say of a run, which is no part of what was trained."""
+        """Write the user's notes on a run."""
         if len(text) > NOTES:
             raise OptionError(f"the notes are too long: {len(text):,} characters, at most {NOTES:,}")
         Place(self.path_of(name)).write("notes.txt", text.encode())
@@ -348,7 +348,7 @@ class RunFolder:
     # Models -----------------------------------------------------------------------------------------------
 
     def kept(self, name: str) -> LoadedModel | None:
-        """The model of a run, if it is in memory and its files are those that it was loaded from."""
+        """Return the model of a run if it is in memory and its files have not changed; else None."""
         state = _file_states(self.path_of(name))
         with self._lock:
             found = self._loaded.get(name)
@@ -358,9 +358,9 @@ class RunFolder:
             return found[1]
 
     def open(self, name: str) -> LoadedModel:
-        """The model of a run, loaded again when any of its files has changed.
+        """Return the model of a run; load it if it is not in memory or if a file has changed.
 
-        All models come from here: whatever is loaded of a run, the first time or later, was checked just before.
+        All models come from here, so that every load is preceded by the checks of Run.open.
         """
         found = self.kept(name)
         if found is not None:
@@ -370,7 +370,7 @@ class RunFolder:
         try:
             run = Run.open(path, trust=self.trust)
             model = LoadedModel(run)
-        except OptionError as error:  # of its configuration, and no mistake of the request
+        except OptionError as error:  # an error of the run's configuration, not of the request
             raise RunError(str(error)) from None
         except (RecurError, OSError, RecursionError) as error:
             raise RunError(f"{name} cannot be opened: {error_text(error)}") from None
@@ -384,7 +384,7 @@ class RunFolder:
 
 
 def _is_run(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a run that lies in the folder: a link may lead elsewhere. A browser can ask for UTF-8 only."""
+    """Return True for a run inside the folder: a link may lead elsewhere, and browsers can only request UTF-8 names."""
     try:
         entry.name.encode()
         return not entry.is_symlink() and os.path.isfile(f"{entry.path}/manifest.json")
@@ -393,7 +393,7 @@ def _is_run(entry: os.DirEntry[str]) -> bool:
 
 
 def modified(path: str) -> int:
-    """When a file was last written, in nanoseconds; 0 where there is none."""
+    """Return the modification time of a file in nanoseconds; 0 if there is no file."""
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
@@ -404,7 +404,7 @@ def _file_states(path: Path) -> FileStates:
     found = []
     with os.scandir(path) as entries:
         for entry in entries:
-            growing = entry.name in GROWING or entry.name.startswith(".")  # such as what is half-written
+            growing = entry.name in GROWING or entry.name.startswith(".")  # half-written files start with a dot
             if not growing and entry.is_file():
                 about = entry.stat()
                 found.append((entry.name, about.st_mtime_ns, about.st_size, about.st_ino))

@@ -1,9 +1,18 @@
-"""What changes while somebody looks, as server-sent events: jobs, runs, and the points of curves as they are measured.
+"""Training API of the studio, and the server-sent events that report changes.
 
-{"jobs": […]}                       the queue of trainings, when it has changed
-{"runs": […], "gone": ["name"]}     summaries that have changed, and runs that are no more
-{"points": {"name": […]}}           new points of the runs that are watched
-{"again": ["name"]}                 a run went on from a checkpoint: its curve is another one
+GET  /api/tasks                  every task and its options, in the language of the request
+GET  /api/train                  the queue, the uploaded texts, and the limits
+POST /api/train                  {task, text, options, name, keep}: add a training job
+POST /api/train/NAME/VERB        stop, resume {minutes | steps | epochs, keep}, remove, keep {keep}
+PUT  /api/texts/NAME             upload a text; the response has the task it is for (?keep=0: do not store it)
+POST /api/texts/NAME             the same for a stored text
+POST /api/runs/NAME/notes        {text}
+GET  /api/watch?run=NAME         changes, as server-sent events:
+
+{"jobs": […]}                       the queue of jobs, when it has changed
+{"runs": […], "gone": ["name"]}     summaries that have changed, and runs that were deleted
+{"points": {"name": […]}}           new points of the watched runs
+{"again": ["name"]}                 a run was resumed from a checkpoint: its curve starts again
 """
 
 from __future__ import annotations
@@ -32,20 +41,23 @@ from recur.tasks import task_names
 from recur.utils.types import JsonObject
 
 EVERY = 0.2
-"""Seconds between looks at what is live."""
+"""Seconds between two checks of running jobs."""
 LIST = 10
-"""Of so many looks, one is at all runs."""
+"""Every so many checks, all runs are checked."""
 SLACK = 5.0
-"""Seconds before the first look from which on a run is new: who watches has read the list before."""
+"""Seconds before the first check after which a changed run is news: the page has read the list before."""
 WATCHERS = 32
 WATCHED = 64
-"""Runs, by one watcher."""
+"""Runs that one page watches."""
 ALIVE = 75
-"""Looks without news, after which a line says that the connection is."""
+"""Checks without news after which a comment line keeps the connection alive."""
 
 
 class ChangeStream(Response):
-    """Events for one page, until it is left."""
+    """Stream of server-sent events for one page.
+
+    The next check runs after the last event was sent: a page that does not read gets fewer events, not a growing queue.
+    """
 
     media_type = "text/event-stream"
     open = 0
@@ -91,7 +103,7 @@ class ChangeStream(Response):
             await anyio.sleep(EVERY)
 
     def look(self) -> JsonObject:
-        """What is new since the last look."""
+        """Return the changes since the last check."""
         return {**self._jobs(), **self._runs(), **self._points()}
 
     def _jobs(self) -> JsonObject:
@@ -120,7 +132,7 @@ class ChangeStream(Response):
         return {} if first and self._looks == 1 else {name: value for name, value in found.items() if value}
 
     def _is_news(self, run: JsonObject) -> bool:
-        """And not merely a run that was read for the first time."""
+        """Return True for a changed run, not for one that was only read for the first time."""
         return bool(run["name"] in self._known or run.get("live") or run.get("changed", 0.0) >= self._since)
 
     def _points(self) -> JsonObject:
@@ -138,13 +150,13 @@ class ChangeStream(Response):
 
 
 BODY = 64 * 1024
-"""Bytes of a request that is no text, at most."""
+"""Bytes of a JSON request."""
 PIECE = 1 << 20
-"""Bytes of a text that are written at once."""
+"""Bytes of an upload that are written at a time."""
 
 
 class TrainingHandlers:
-    """The handlers."""
+    """Handlers of the training routes."""
 
     def __init__(self, folder: RunFolder, workers: WorkerPool, read_only: bool = False) -> None:
         self.folder, self.workers, self.read_only = folder, workers, read_only
@@ -217,7 +229,7 @@ class TrainingHandlers:
         return FiniteJSONResponse({"jobs": self.queue.jobs(request_language(request))})
 
     async def receive(self, request: Request) -> Response:
-        """A text on its way to disk, never more of it in memory than a piece."""
+        """Store an upload chunk by chunk; memory holds one chunk."""
         self._check_allowed()
         language = request_language(request)
         declared = int(request.headers.get("content-length", 0))  # h11 has checked that it is a number
@@ -235,7 +247,7 @@ class TrainingHandlers:
             found = await self.workers.list(lambda: self._looked(text.name, language))
             keep = request.query_params.get("keep") != "0"
         finally:
-            if text.new and not keep:  # it cannot be read, or was only to be looked at
+            if text.new and not keep:  # it cannot be read, or was only to be recognised
                 self.texts.remove(text.name)
         return FiniteJSONResponse(found)
 

@@ -1,7 +1,7 @@
-"""TextStore that the page was given, in a folder of their own beside the runs: whole or not at all, and none twice.
+"""Uploaded texts, in a folder beside the runs: complete or absent, and never stored twice.
 
-A name is cleaned until it is one of a file in that folder and nowhere else. What is there is never written over, for a
-run may have learned from it: another text of the same name gets a number.
+A name is cleaned until it is the name of a file in this folder. A stored text is never overwritten, because a run may
+have been trained on it: another text with the same name gets a number.
 """
 
 from __future__ import annotations
@@ -27,17 +27,21 @@ from recur.utils.types import JsonObject
 
 FOLDER = "texts"
 MAX_TEXT_BYTES = 256 << 20
-"""Bytes of a text, at most."""
+"""Bytes of one text."""
 MAX_TOTAL_BYTES = 4 << 30
-"""… and of all of them."""
+"""Bytes of all texts."""
 BUILT_IN = ("pydoc", "stdlib")
-"""TextStore that every Python carries."""
+"""Texts that every Python installation has."""
 MAX_NAME_BYTES = 60
-"""Characters of a name."""
+"""Bytes of a name without its suffix."""
 
 
 class TextStore:
-    """The folder of texts beside runs."""
+    """Folder of uploaded texts.
+
+    The quota counts uploads in progress, too: each upload reserves the bytes that its client declared, and more as
+    they arrive, before it writes them. Parallel uploads that each fit alone cannot exceed the quota together.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.runs, self.path = folder, folder / FOLDER
@@ -57,7 +61,7 @@ class TextStore:
         return sorted(found, key=lambda text: -float(text["changed"]))
 
     def file(self, name: str) -> str:
-        """What `recur train` is given for a text, run in the folder of runs."""
+        """Return the path of a text for `recur train`, relative to the folder of runs."""
         if name in BUILT_IN:
             return name
         if name not in {text["name"] for text in self.list()}:
@@ -94,12 +98,12 @@ class TextStore:
             self._reserved -= count
 
     def sweep(self) -> None:
-        """Remove what a server that was killed left half-written."""
+        """Delete partial files of a server that was killed."""
         with suppress(RecurError):
             Place(self.runs).sweep(FOLDER)
 
     def look(self, name: str) -> JsonObject:
-        """Which task a text is for, why, and what else it could be meant for."""
+        """Return the task that a text is for, the reason, and the alternatives."""
         if name in BUILT_IN:
             return {"text": name, "task": "language", "sure": True, "why": "", "choices": []}
         file = self.file(name)
@@ -115,7 +119,7 @@ class TextStore:
         }
 
     def remove(self, name: str) -> None:
-        """One that nothing was learned from yet."""
+        """Delete a text that no run was trained on."""
         (self._checked() / name).unlink(missing_ok=True)
 
     def _checked(self) -> Path:
@@ -124,7 +128,7 @@ class TextStore:
         return self.path
 
     def keep(self, part: Path, name: str, digest: str) -> tuple[str, bool]:
-        """Give a whole text its name; the one that it has already, if it is there. And whether it is new."""
+        """Store a complete upload; return its name and whether it is new. An equal text keeps its stored name."""
         stem, suffix = split_name(name)
         with self._naming:
             for k in range(1, 10_000):
@@ -140,7 +144,7 @@ class TextStore:
 
 
 class TextUpload:
-    """One text on its way to disk."""
+    """Upload in progress: one text that is written to a hidden file."""
 
     def __init__(self, texts: TextStore, name: str, declared: int) -> None:
         self.texts, self.name = texts, name
@@ -170,7 +174,7 @@ class TextUpload:
         self.texts.release(self._reserved)
 
     def _reserve(self, count: int) -> None:
-        """Have at least so many bytes reserved for this text."""
+        """Reserve at least so many bytes of the quota for this upload."""
         if count > MAX_TEXT_BYTES:
             raise TooLargeError(f"the text is too large: at most {MAX_TEXT_BYTES >> 20:,} MiB")
         if count > self._reserved:
@@ -186,7 +190,7 @@ def _file_digest(path: Path) -> str:
 
 
 def clean_name(name: str, default: str) -> str:
-    """A name that is one of a file here on every system: letters, digits, - _ and dots inside."""
+    """Return a name that is a valid file name on every system: letters, digits, - _ and dots inside."""
     name = composed(name, "the name of the file").replace("\\", "/").rpartition("/")[2]
     name = re.sub(r"[^\w.-]+", "-", name)
     stem, suffix = split_name(re.sub(r"\.{2,}", ".", name).strip(".-_ "))
@@ -196,6 +200,6 @@ def clean_name(name: str, default: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """book.txt.gz is book and .txt.gz: what says how a file is to be read stays."""
+    """Split book.txt.gz into book and .txt.gz; the suffix decides how a file is read."""
     found = re.fullmatch(r"(.+?)((?:\.[A-Za-z0-9]{1,8}){1,2})", name)
     return (found[1], found[2]) if found else (name, "")

@@ -1,9 +1,9 @@
-"""Who runs when: slow work on one run is done one at a time, behind a line that has an end.
+"""Worker threads of the studio, with one bounded queue of slow requests per run.
 
-Worker threads are few. A run whose views take long holds one of them, however many requests ask for it: they wait in a
-line of the run's own, and beyond its end they are sent away (503) to try again. Other runs, the list and text that is
-being generated have threads of their own. So have reports, which take longest: they are made of copies of a run's model
-(reporting.py), so that views of the same run need not wait behind them.
+Worker threads are few. A run whose views are slow uses one thread, however many requests it gets: they wait in the
+run's own queue, and are refused with 503 when it is full. Other runs, the list of runs, and text generation have
+threads of their own. So have reports, which take longest: they use copies of the model (reports.py), so that views of
+the same run do not wait for them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLOW = 3
 REPORTS = 2
 """Reports made at once."""
 WAITING = 64
-"""Requests in the line of one run."""
+"""Requests in the queue of one run."""
 LISTS, RESTS, LOADS, STEPS = 2, 1, 2, 4
 """Threads for the list of runs and its curves; for the runs that were left out of it at first; for opening runs; for
 steps of models."""
@@ -38,20 +38,22 @@ Result = TypeVar("Result")
 
 
 class RequestQueue:
-    """The requests of one run: one is answered, the others wait."""
+    """Queue of the requests of one run: one runs, the others wait."""
 
     def __init__(self) -> None:
         self.length, self.turn = 0, asyncio.Lock()
 
 
 class WorkerPool:
+    """Thread limits by kind of work, and the queues of runs."""
+
     def __init__(self) -> None:
         self.lines: dict[str, RequestQueue] = {}
         self.loads: dict[str, RequestQueue] = {}
         self.reports: dict[str, RequestQueue] = {}
         self.streams = 0
 
-    # Made inside the loop that they belong to.
+    # Created on first use: a CapacityLimiter belongs to the event loop that is running then.
 
     @cached_property
     def lists(self) -> CapacityLimiter:
@@ -82,7 +84,7 @@ class WorkerPool:
         return await to_thread.run_sync(work, limiter=self.lists)
 
     async def rest(self, work: Callable[[], Result]) -> Result:
-        """Read the many files that nobody looks at yet, one after the other."""
+        """Read the remaining runs of the list in the background, one after the other."""
         return await to_thread.run_sync(work, limiter=self.rests)
 
     async def step(self, work: Callable[[], Result]) -> Result:
@@ -90,15 +92,15 @@ class WorkerPool:
         return await to_thread.run_sync(work, limiter=self.steps)
 
     async def load(self, request: Request, name: str, work: Callable[[], Result]) -> Result:
-        """Open a run: once for all who ask for it, and not behind its slow views."""
+        """Load a run: once for all requests, and not behind its slow views."""
         return await self._queue(self.loads, self.loading, request, name, work)
 
     async def look(self, request: Request, name: str, work: Callable[[], Result]) -> Result:
-        """A slow view of a run."""
+        """Run a slow view."""
         return await self._queue(self.lines, self.slow, request, name, work)
 
     async def report(self, request: Request, name: str, work: Callable[[], Result]) -> Result:
-        """A report of a run: once for all who ask for it, and beside its views."""
+        """Run a report: once for all requests, and not behind the views of its run."""
         return await self._queue(self.reports, self.reporting, request, name, work)
 
     async def _queue(
@@ -131,9 +133,10 @@ TextPieces = Generator[str, None, None]
 
 
 class TextStream(Response):
-    """The pieces of a text as a response. The next one is drawn when the last was taken; once the client is gone, none.
+    """Generated text as a streaming response.
 
-    An error on the way cuts the response off where it is, which every client can tell from its end.
+    The next piece is generated when the last one was sent (back-pressure), and none after the client disconnects. An
+    error truncates the response without its last chunk, which a client can tell from a complete one.
     """
 
     media_type = "text/plain"
@@ -145,7 +148,7 @@ class TextStream(Response):
 
     @classmethod
     async def begin(cls, pieces: TextPieces, workers: WorkerPool) -> TextStream:
-        """Draw the first piece: what is wrong from the start is an error, and not half a text."""
+        """Generate the first piece before the response starts, so that an early error gets an error status."""
         if workers.streams >= STREAMS:
             raise BusyError(f"{STREAMS} texts are being generated already; try again in a moment")
         return cls(await workers.step(lambda: next(pieces, "")), pieces, workers)
