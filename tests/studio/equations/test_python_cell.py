@@ -13,7 +13,7 @@ from recur.cells import Cell, make_cell
 from recur.cli.app import run
 from recur.errors import CellError
 from recur.ops import scan
-from recur.studio.equations import Network, read_equations
+from recur.studio.equations import EquationNetwork, read_equations
 from recur.studio.equations.python_cell import PythonCell, python_cell
 from tests.studio.equations.test_network import TEXTS, drawn
 
@@ -26,7 +26,9 @@ MORE = {
 }
 
 
-def weights_of(network: Network, made: PythonCell, cell: Cell, typed: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+def weights_of(
+    network: EquationNetwork, made: PythonCell, cell: Cell, typed: dict[str, np.ndarray]
+) -> dict[str, torch.Tensor]:
     """The typed weights as the cell's: blocks of gates, biases that nobody wrote at zero."""
     H, D = network.sizes["H"], network.sizes["D"]
     found = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in cell.shapes(D, H).items()}
