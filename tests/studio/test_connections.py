@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("log")
 
 
 def test_requests_that_take_their_time_are_cut(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST", 0.3)
-    monkeypatch.setattr(server, "LINGER", 0.1)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(server, "LINGER_SECONDS", 0.1)
     served = Served(tiny)
     lines = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(4)]
     silent, head, body, behind = lines
@@ -58,7 +58,7 @@ async def short(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_a_connection_without_a_next_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "IDLE", 0.1)
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.1)
     served = Serving(short)
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
         line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -73,7 +73,7 @@ def test_headers_that_never_end_are_too_large(small: Served) -> None:
 
 
 def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "STALLED", 0.2)
+    monkeypatch.setattr(server, "UNREAD_SECONDS", 0.2)
     served = Serving(large)
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
         line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -84,7 +84,7 @@ def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_goes_on_sending_after_the_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "LINGER", 0.1)
+    monkeypatch.setattr(server, "LINGER_SECONDS", 0.1)
     served = Serving(short)
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
         line.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
@@ -93,7 +93,7 @@ def test_who_goes_on_sending_after_the_answer_is_cut(monkeypatch: pytest.MonkeyP
 
 
 def test_the_oldest_that_waits_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 4)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 4)
     served = Serving(short)
     lines = []
     for k in range(10):
@@ -111,7 +111,7 @@ def test_the_oldest_that_waits_makes_room(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_where_nobody_waits_the_newest_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 2)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
     release = threading.Event()
 
     async def busy(scope: Any, receive: Any, send: Any) -> None:
@@ -179,7 +179,7 @@ def test_an_error_amid_a_text_cuts_it_off_and_one_before_it_is_a_line(log: list[
 
 
 def test_texts_that_are_generated_at_once_are_counted(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small.studio.turns, "streams", STREAMS)
+    monkeypatch.setattr(small.studio.workers, "streams", STREAMS)
     answer = post(small, "tiny/generate", {"length": 3})
     assert answer.status_code == 503
     assert answer.headers["Retry-After"] == "1"
@@ -197,7 +197,7 @@ def test_who_leaves_the_line_is_not_waited_for(small: Served, monkeypatch: pytes
         return {}
 
     monkeypatch.setitem(app.VIEWS, "gradients", slow)
-    lines = small.studio.turns.lines
+    lines = small.studio.workers.lines
     asked = request("POST /api/runs/tiny/gradients HTTP/1.1", HOST, JSON, "Content-Length: 2", body="{}")
     waiting = [socket.create_connection(("127.0.0.1", small.port), timeout=20) for _ in range(9)]
     for line in waiting:

@@ -320,7 +320,7 @@ def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.Monk
     with concurrent.futures.ThreadPoolExecutor(90) as pool:
         waiting = [pool.submit(post, "lstm/activations", {}) for _ in range(WAITING)]
         assert entered.wait(30)
-        while served.studio.turns.lines["lstm"].length < WAITING:
+        while served.studio.workers.lines["lstm"].length < WAITING:
             time.sleep(0.01)
         refused = post("lstm/activations", {})
         assert refused.status_code == 503, "a line has an end"
@@ -357,7 +357,7 @@ def test_views_of_a_run_do_not_wait_behind_its_report(served: Served, monkeypatc
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(post, "diagnosis", {}) for _ in range(2)]
         assert entered.wait(30)
-        while served.studio.turns.reports["gru"].length < 2:
+        while served.studio.workers.reports["gru"].length < 2:
             time.sleep(0.01)
         beside = post("activations", text)
         assert beside.status_code == 200

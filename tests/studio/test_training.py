@@ -99,12 +99,12 @@ def test_a_text_is_there_once_and_never_written_over(client: Any, tmp_path: Path
 
 
 def test_what_is_too_large_empty_or_no_text_leaves_nothing(client: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(text_files, "TEXT", 5000)
+    monkeypatch.setattr(text_files, "MAX_TEXT_BYTES", 5000)
     refused = client.put("/api/texts/a.txt", content=b"x" * 5001)
     assert refused.status_code == 413
     assert client.put("/api/texts/a.txt", content=b"").status_code == 400
     assert client.put("/api/texts/a.npz", content=b"no archive at all").status_code == 400
-    monkeypatch.setattr(text_files, "ALL", 100)
+    monkeypatch.setattr(text_files, "MAX_TOTAL_BYTES", 100)
     assert client.put("/api/texts/a.txt", content=b"x" * 101).status_code == 413
     assert files(tmp_path / "runs") == set()
 
@@ -124,7 +124,7 @@ def test_a_text_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
 def test_parallel_uploads_share_the_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunked: bool) -> None:
     """Six uploads of 3 MB under a quota of 10 MB: all have begun before the first one ends, and three may stay."""
     size = 3_000_000
-    monkeypatch.setattr(text_files, "ALL", 10_000_000)
+    monkeypatch.setattr(text_files, "MAX_TOTAL_BYTES", 10_000_000)
     (tmp_path / "runs").mkdir()
     served = Served(tmp_path / "runs")
     statuses = []
