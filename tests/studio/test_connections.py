@@ -36,7 +36,7 @@ def test_requests_that_take_their_time_are_cut(tiny: Path, monkeypatch: pytest.M
     behind.sendall(request("GET /x HTTP/1.1", HOST).replace(b"Connection: close\r\n", b"") + begun)
     assert closed(silent) == b"", "who says nothing hears nothing"
     assert b" 408 " in closed(head)
-    assert b"not whole after" in closed(body)
+    assert b"not complete after" in closed(body)
     answers = closed(behind)
     assert b" 404 " in answers
     assert b" 408 " in answers, "a request that came along with another one"

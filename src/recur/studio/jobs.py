@@ -150,9 +150,9 @@ class TrainingJob:
         strings = (self.name, self.task, self.text, self.error)
         kinds = {str: strings, dict: (self.options,), bool: (self.resumes, self.keep), int: (self.process,)}
         if any(type(value) is not kind for kind, values in kinds.items() for value in values):
-            raise OptionError("a field of a training has the wrong type")
+            raise OptionError("a field of a training job has the wrong type")
         if self.state not in get_args(JobState):
-            raise OptionError(f"unknown state of a training: {str(self.state)[:60]!r}")
+            raise OptionError(f"unknown state of a training job: {str(self.state)[:60]!r}")
 
     def arguments(self, texts: TextStore) -> list[str]:
         """Return the arguments of `recur`, checked here for jobs from requests and from files."""
