@@ -23,10 +23,10 @@ from recur.data.text import Corpus, Vocab, fit_vocab
 from recur.runs import Run, read_jsonl
 from recur.serve.http.server import make_server
 from recur.studio.app import make_app
-from recur.studio.folder import Folder
-from recur.studio.loaded import LoadedModel
-from recur.studio.saliency import saliency
-from recur.studio.writing import next_tokens
+from recur.studio.generation import next_tokens
+from recur.studio.inspection import saliency
+from recur.studio.loaded_model import LoadedModel
+from recur.studio.runs import RunFolder
 from recur.tasks import config_text, make_options, task_of
 
 TOKEN = "open sesame"
@@ -62,7 +62,7 @@ def wide(path: Path, vocab: Vocab, hidden: int) -> None:
 
 def listing(folder: Path) -> dict[str, float]:
     """Seconds for the list of all runs: read for the first time, and again."""
-    listed = Folder(folder)
+    listed = RunFolder(folder)
     begun = time.perf_counter()
     count = len(listed.list())
     first = time.perf_counter() - begun

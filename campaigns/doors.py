@@ -59,10 +59,10 @@ from recur.options import check_device
 from recur.runs import read_json, read_jsonl
 from recur.runs.manifest import Fingerprint, Manifest
 from recur.runs.weights import from_bytes, to_bytes
-from recur.studio.equations import Network, read
+from recur.studio.equations import EquationNetwork, read_equations
 from recur.studio.equations.python_cell import python_cell
 from recur.studio.equations.textbook import EXAMPLES
-from recur.studio.summaries import measurements
+from recur.studio.runs import measurements
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
 from recur.tasks.common.options import TeacherForcing
 from recur.training.optim import Schedule
@@ -410,8 +410,8 @@ def _ways(data: bytes, folder: Path) -> object:
 
 def _equations(data: bytes, folder: Path) -> None:
     """Read, carried along two symbols, and written as a cell, which is not executed."""
-    equations = read(data.decode("utf-8", "replace"))
-    network = Network(equations, 2, 1, 2)
+    equations = read_equations(data.decode("utf-8", "replace"))
+    network = EquationNetwork(equations, 2, 1, 2)
     network.run(network.toy_weights(0), np.eye(2), [1, 0])
     compile(python_cell(equations).source, "typed.py", "exec")
 

@@ -157,19 +157,18 @@ class _Paths:
 def _look(folder: Path = Path("runs")) -> int:
     """Do what the studio does with its folder: list, watch, queue, log; fail if the other run is not listed whole."""
     from recur.errors import RecurError
-    from recur.studio.folder import Folder
-    from recur.studio.job import Job
-    from recur.studio.queue import Queue
-    from recur.studio.texts import Texts
+    from recur.studio.jobs import TrainingJob, TrainingQueue
+    from recur.studio.runs import RunFolder
+    from recur.studio.uploads import TextStore
 
-    runs, texts = Folder(folder), Texts(folder)
+    runs, texts = RunFolder(folder), TextStore(folder)
     listed = {run["name"]: run for run in runs.list()}
     assert "error" not in listed["other"], listed
     try:
         texts.sweep()
         texts.list()
-        queue = Queue(folder, texts)
-        job = Job("whole", resumes=True)
+        queue = TrainingQueue(folder, texts)
+        job = TrainingJob("whole", resumes=True)
         queue._start(job)  # opens its log, and starts a process
         if queue._process is not None:
             queue._process.kill()

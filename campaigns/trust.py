@@ -26,9 +26,8 @@ from recur.data.text.workers import map_in_processes
 from recur.errors import RecurError
 from recur.options.fields import Between, OneOf, Search
 from recur.runs import Run
-from recur.studio.job import Job
-from recur.studio.queue import Queue
-from recur.studio.texts import FOLDER, Texts
+from recur.studio.jobs import TrainingJob, TrainingQueue
+from recur.studio.uploads import FOLDER, TextStore
 from recur.training.sweeps.record import SweepRecord, Trial
 
 TRIES = 240
@@ -209,7 +208,7 @@ def _queue(p: _Place) -> tuple[str, Ended]:
     (p.folder / ".studio" / "jobs.json").write_text(json.dumps({"jobs": [job]}))
 
     def act() -> int:
-        queue = Queue(p.folder, Texts(p.folder))
+        queue = TrainingQueue(p.folder, TextStore(p.folder))
         left = queue.jobs()
         queue.close()
         return 0 if left else 2
@@ -266,8 +265,8 @@ def _trained_by_studio(folder: Path) -> Ended:
     shutil.copy("book.txt", folder / FOLDER / "book.txt")
 
     def act() -> int:
-        queue = Queue(Path(), Texts(Path()))
-        queue.add(Job("a", "language", "book.txt", {"steps": 1, "hidden": 4, "baseline": False, "threads": 1}))
+        queue = TrainingQueue(Path(), TextStore(Path()))
+        queue.add(TrainingJob("a", "language", "book.txt", {"steps": 1, "hidden": 4, "baseline": False, "threads": 1}))
         until = time.monotonic() + 100
         while time.monotonic() < until and queue.jobs()[0]["state"] in ("waiting", "running"):
             time.sleep(0.1)

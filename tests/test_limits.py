@@ -28,7 +28,7 @@ from recur.runs.logs import Log
 from recur.runs.manifest import Manifest, parse_jsonl
 from recur.runs.safe_dir import SafeDir
 from recur.runs.weights import from_bytes, read_about, to_bytes
-from recur.studio.summaries import measurements
+from recur.studio.runs import measurements
 from recur.training.sweeps.record import parse_sweep_record
 from recur.utils.limits import FREE_ITEMS, FREE_LABELS, LOG_RECORDS, json_values
 

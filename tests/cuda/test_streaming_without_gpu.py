@@ -22,7 +22,7 @@ from recur.ops.cuda.codegen import load_assembly
 from recur.ops.cuda.config import LargeBatchTile, SmallBatchTile, StreamStep, StreamTile
 from recur.ops.cuda.driver import A100, H200
 from recur.ops.cuda.streaming import SessionSlots
-from recur.serve.travel import packed
+from recur.serve.state_codec import pack_state
 from tests.cuda import host
 from tests.support import close, random_weights
 
@@ -158,7 +158,7 @@ def test_idle_rows_leave_slots_as_they_are() -> None:
 @needs_gcc
 def test_networks_stream_by_it(kernels: pytest.MonkeyPatch) -> None:
     """step and stream, with weights that change on the way, and options that make it another path's."""
-    for module in (streaming, packed):
+    for module in (streaming, pack_state):
         kernels.setattr(module, "is_on_gpu", lambda x: True)
     kernels.setattr(streaming, "unsupported_reason", lambda *_: None)
     launched: list[int] = []

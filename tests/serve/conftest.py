@@ -50,14 +50,14 @@ class Serving:
 
     def __init__(self, *paths: Path, tokens: tuple[str, ...] = (TOKEN,), spill: Path | None = None, **limits: Any):
         from recur.serve.app import make_app
-        from recur.serve.hub import Hub
-        from recur.serve.limits import Limits
-        from recur.serve.models import Models
+        from recur.serve.models import ModelVersions
+        from recur.serve.registry import Registry
+        from recur.serve.schemas import Limits
         from recur.serve.server import make_server
 
         chosen = dataclasses.replace(Limits(), **limits)
-        self.hub = Hub(Models(paths, chosen, "cpu"), chosen, spill, threads=1)
-        self.server = make_server(make_app(self.hub, tokens), self.hub)
+        self.registry = Registry(ModelVersions(paths, chosen, "cpu"), chosen, spill, threads=1)
+        self.server = make_server(make_app(self.registry, tokens), self.registry)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         while not self.server.started:

@@ -14,10 +14,9 @@ import torch
 
 import recur
 from recur.cli.app import run
-from recur.serve.bank import Bank
-from recur.serve.http.streaming import PIECE, Encoded, buffered, json_pieces
-from recur.serve.isolation import isolated
-from recur.serve.network import network_of
+from recur.serve.http.responses import CHUNK, EncodedArray, buffered, json_pieces
+from recur.serve.rows import run_isolated
+from recur.serve.state_pool import StatePool, make_step_network
 from tests.serve.conftest import BOOK, SMALL, Serving
 
 
@@ -28,7 +27,7 @@ def pair(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servi
     (folder / "same.txt").write_text(BOOK.replace("w", "W").replace("k", "K"))
     assert run(["train", str(folder / "same.txt"), *SMALL, "--cell", "gru", "--out", str(folder / "same")]) == 0
     made = Serving(runs / "chars", folder / "same", runs / "words", runs / "waves")
-    sizes = {served.name: len(served.vocab) for served in made.hub.models if served.writes}
+    sizes = {served.name: len(served.vocab) for served in made.registry.models if served.writes}
     assert sizes["chars"] == sizes["same"] != sizes["words"]
     yield made
     made.stop()
@@ -78,7 +77,7 @@ def test_a_failing_row_leaves_its_neighbours_alone(runs: Path, monkeypatch: pyte
     try:
         ask: dict[str, Any] = {"prompt": "the network", "temperature": 0, "max_tokens": 30}
         expected = made.post("/v1/completions", **ask)["choices"]
-        network, bad = made.hub.models.get("chars").network, 7
+        network, bad = made.registry.models.get("chars").network, 7
         for name in ("step", "scan"):
             plain = getattr(network, name)
 
@@ -88,7 +87,7 @@ def test_a_failing_row_leaves_its_neighbours_alone(runs: Path, monkeypatch: pyte
                 return plain(x, *given)
 
             monkeypatch.setattr(network, name, raising)
-        safe = made.hub.models.get("chars").vocab.encode("the network").tolist()
+        safe = made.registry.models.get("chars").vocab.encode("the network").tolist()
         assert bad not in safe
         names = [each["id"] for each in made.post("/v1/sessions", 201, n=4, input=safe)["data"]]
         found: list[Any] = []
@@ -98,8 +97,10 @@ def test_a_failing_row_leaves_its_neighbours_alone(runs: Path, monkeypatch: pyte
                 for _ in range(6):
                     found.append(client.post("/v1/completions", json=ask))
 
-        monkeypatch.setattr(made.hub.models.get("chars"), "_never", made.hub.models.get("chars")._never.clone())
-        made.hub.models.get("chars")._never[bad] = -torch.inf  # no neighbour writes it by itself
+        monkeypatch.setattr(
+            made.registry.models.get("chars"), "_never", made.registry.models.get("chars")._never.clone()
+        )
+        made.registry.models.get("chars")._never[bad] = -torch.inf  # no neighbour writes it by itself
         threads = [threading.Thread(target=neighbour) for _ in range(3)]
         for thread in threads:
             thread.start()
@@ -123,9 +124,9 @@ def test_a_failing_row_leaves_its_neighbours_alone(runs: Path, monkeypatch: pyte
 
 def test_a_step_that_fails_changes_no_state(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """New and old sessions in one step, of which the old ones fail: both can be stepped again."""
-    network = network_of(recur.load(runs / "chars", device="cpu"))
+    network = make_step_network(recur.load(runs / "chars", device="cpu"))
     with torch.no_grad():
-        bank, alone = Bank(network, 4), Bank(network, 4)
+        bank, alone = StatePool(network, 4), StatePool(network, 4)
         bank.step([1], [5])
         alone.step([1], [5])
         step = network.step
@@ -150,7 +151,7 @@ def test_units_that_fail_are_found_by_halves() -> None:
             raise ValueError("three")
         return sum(units)
 
-    made = isolated(work, range(40), lambda unit, error: failed.append(unit))
+    made = run_isolated(work, range(40), lambda unit, error: failed.append(unit))
     assert failed == [3, 13, 23, 33]
     assert [unit for units, _ in made for unit in units] == [k for k in range(40) if k % 10 != 3]
     assert sum(total for _, total in made) == sum(k for k in range(40) if k % 10 != 3)
@@ -188,7 +189,7 @@ def test_large_answers_at_once_are_counted(runs: Path) -> None:
         for _ in range(3):  # each gives its values back
             made.post("/v1/completions", max_tokens=100)
         made.post("/v1/completions", 400, max_tokens=50, prompt=[10**6])
-        assert made.hub.values == 0
+        assert made.registry.values == 0
     finally:
         made.stop()
 
@@ -216,7 +217,7 @@ def test_neighbours_do_not_change_how_many_log_probabilities_come(served: Servin
 
 
 def test_json_in_pieces_is_json() -> None:
-    column = Encoded()
+    column = EncodedArray()
     column.extend([1, "é"])
     column.extend([])
     column.extend([{"a": float("nan")}])
@@ -224,4 +225,4 @@ def test_json_in_pieces_is_json() -> None:
     pieces = list(buffered(json_pieces(content)))
     assert json.loads(b"".join(pieces)) == {**content, "b": [1, "é", {"a": None}]}
     assert len(pieces) > 3
-    assert all(PIECE <= len(piece) < 2 * PIECE for piece in pieces[:-1])
+    assert all(CHUNK <= len(piece) < 2 * CHUNK for piece in pieces[:-1])

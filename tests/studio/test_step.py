@@ -18,7 +18,7 @@ from recur.errors import OptionError, RecurError
 from recur.i18n import in_language
 from recur.runs import Run
 from recur.studio.equations.textbook import TEXTBOOK
-from recur.studio.loaded import LoadedModel
+from recur.studio.loaded_model import LoadedModel
 from recur.studio.step import run_step, step
 from tests.studio.axe import needs_axe, violations
 from tests.studio.browser import SIZES, Visit, needs_browser, picture

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from recur.runs import Run
-from recur.studio.loaded import LoadedModel
-from recur.studio.looking import look
-from recur.studio.predicting import predict
-from recur.studio.states import unit_activations, unit_map
-from recur.studio.validation import KINDS, READERS, mistakes, samples
-from recur.studio.views import VIEWS
+from recur.studio.app import VIEWS
+from recur.studio.inspection import unit_activations, unit_map
+from recur.studio.loaded_model import LoadedModel
+from recur.studio.prediction import KINDS, READERS, mistakes, predict, samples, trace_model
 from recur.tasks import open_predictor, task_names, task_of_run
 from recur.tasks.common.metrics import best_value
 from recur.tasks.common.predictor import Predictor
@@ -148,7 +146,7 @@ def test_states_of_all_that_reads_along_time_are_shown(every_task: Path) -> None
             assert (" " if found["words"] else "").join(found["tokens"]) == given
         assert unit_map(model, {"text": given})["units"] == found["units"] == 8
     series = LoadedModel(Run.open(every_task / "forecast"))
-    looked = look(series, samples(series, {})["examples"][0]["input"])
+    looked = trace_model(series, samples(series, {})["examples"][0]["input"])
     assert looked.tokens[1][:7] == "2000-02"
     assert looked.features is not None
     np.testing.assert_array_equal(looked.features["input 1"], looked.subject.inputs[0, :, 0].numpy())

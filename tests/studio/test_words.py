@@ -13,7 +13,7 @@ from recur.diagnostics import lab
 from recur.i18n import in_language
 from recur.i18n.chinese_errors import ERRORS
 from recur.studio.app import STYLES
-from recur.studio.labs import run_lab
+from recur.studio.reports import run_lab
 from tests.studio.browser import Visit, needs_browser
 from tests.studio.conftest import Served
 
@@ -28,9 +28,9 @@ RAISED = re.compile(r"Error\(\s*(f?)\"((?:[^\"\\]|\\.)*)\"((?:\s*f?\"(?:[^\"\\]|
 def raised() -> list[str]:
     """The lines that the studio and what it serves with raise, a number or a name in place of each value."""
     found = []
-    for room in ("studio", "web"):
+    for room in ("studio", "serve/http"):
         for path in sorted((SOURCE / room).glob("*.py")):
-            if path.name in ("address.py", "server.py", "training.py", "queue.py"):  # of the command line
+            if path.name in ("address.py", "server.py", "training.py"):  # of the command line
                 continue
             for _, first, more in RAISED.findall(path.read_text()):
                 text = first + "".join(re.findall(r"\"((?:[^\"\\]|\\.)*)\"", more))

@@ -15,10 +15,10 @@ from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.terminal import VisibleFormatter
 from recur.errors import OptionError, RecurError
-from recur.serve.http.address import address_of, check_address, listen
+from recur.serve.http.address import check_address, listen, server_url
 
 if TYPE_CHECKING:
-    from recur.serve.models import Models
+    from recur.serve.models import ModelVersions
 
 verb = App(
     help_epilogue="""Examples:
@@ -97,10 +97,10 @@ def serve(
     _check(port, host, token, no_token, sessions)
     try:
         from recur.serve.app import make_app
-        from recur.serve.http.guard import LOOPBACK
-        from recur.serve.hub import Hub
-        from recur.serve.limits import Limits
-        from recur.serve.models import Models
+        from recur.serve.http.server import LOOPBACK
+        from recur.serve.models import ModelVersions
+        from recur.serve.registry import Registry
+        from recur.serve.schemas import Limits
         from recur.serve.server import make_server
     except ImportError:
         raise RecurError("serving needs starlette, uvicorn and websockets: pip install 'recur[serve]'") from None
@@ -114,12 +114,12 @@ def serve(
     handler.setFormatter(VisibleFormatter("recur: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.ERROR)
     with listen(host, port) as listening:  # before models are loaded
-        models = Models(runs, limits, device, opening.trust, products)
-        hub = Hub(models, limits, spill, threads)
+        models = ModelVersions(runs, limits, device, opening.trust, products)
+        registry = Registry(models, limits, spill, threads)
         hosts = (*LOOPBACK, host) if not token else None  # who is given a token may come under any name
         tokens = () if no_token else token or (secrets.token_urlsafe(24),)
-        server = make_server(make_app(hub, tokens, hosts), hub, watch=watch)
-        _announce(screen, models, address_of(listening, host), tokens, generated=not token)
+        server = make_server(make_app(registry, tokens, hosts), registry, watch=watch)
+        _announce(screen, models, server_url(listening, host), tokens, generated=not token)
         server.run(sockets=[listening])
 
 
@@ -133,7 +133,7 @@ def _check(port: int, host: str, token: tuple[str, ...], no_token: bool, session
         raise OptionError(f"--sessions must lie in 1 … 100,000,000, got {sessions:,}")
 
 
-def _announce(screen: Screen, models: Models, address: str, tokens: tuple[str, ...], generated: bool) -> None:
+def _announce(screen: Screen, models: ModelVersions, address: str, tokens: tuple[str, ...], generated: bool) -> None:
     """Where it is, what it has, and a line to try."""
     for served in models:
         what = "completions, sessions" if served.writes else "sessions" if not served.no_sessions else "predictions"
@@ -145,7 +145,7 @@ def _announce(screen: Screen, models: Models, address: str, tokens: tuple[str, .
     screen.show(f"served until Ctrl-C at {address}/v1" + (f", token {tokens[0]}" if tokens and generated else ""))
     screen.show(f"try: curl {address}{path}{header} -H 'Content-Type: application/json' -d '{body}'")
     screen.result({
-        "address": address, "models": [served.described() for served in models],
+        "address": address, "models": [served.describe() for served in models],
         **({"token": tokens[0]} if tokens and generated else {}),
     })  # fmt: skip
     sys.stdout.flush()

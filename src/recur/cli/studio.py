@@ -16,7 +16,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.serve.http.address import address_of, check_address, listen
+from recur.serve.http.address import check_address, listen, server_url
 
 verb = App(
     help_epilogue="""Examples:
@@ -63,8 +63,7 @@ def studio(
     if token is not None and not (token and token.isprintable()):
         raise OptionError("--token must be at least one character that can be printed")
     try:
-        from recur.serve.http.guard import LOOPBACK
-        from recur.serve.http.server import make_server
+        from recur.serve.http.server import LOOPBACK, make_server
         from recur.studio.app import end_training, make_app
     except ImportError:
         raise RecurError("the studio needs starlette and uvicorn: pip install 'recur[studio]'") from None
@@ -73,7 +72,7 @@ def studio(
         token = token or secrets.token_urlsafe(24)
         app = make_app(folder, token, hosts, opening.trust, read_only)
         server = make_server(app)
-        address = f"{address_of(listening, host)}/?token={quote(token)}"
+        address = f"{server_url(listening, host)}/?token={quote(token)}"
         screen.show(f"{folder} is served until Ctrl-C at {address}")
         screen.result({"address": address, "folder": str(folder)})
         sys.stdout.flush()

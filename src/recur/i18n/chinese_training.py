@@ -40,6 +40,8 @@ TRAINING = {
     "{name} is being trained; stop it first": "{name} 正在训练；请先停止",
     "a run goes on for minutes, steps or epochs": "继续训练要以分钟、步数或轮数计",
     "{n} trainings wait already": "已有 {n} 个训练在等候",
+    "a field of a training job has the wrong type": "训练任务的某个字段类型不对",
+    "unknown state of a training job: {state}": "未知的训练任务状态：{state}",
     "the text is too large: at most {most} MiB": "文本太大：最多 {most} MiB",
     "all texts together are too large: at most {most} GiB; remove some of them": "全部文本合计太大：最多 {most} GiB；请移走一些",
     "there are too many texts named {name}": "名为 {name} 的文本太多",

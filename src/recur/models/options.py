@@ -479,19 +479,3 @@ class GridModelOptions(Options):
 
     dropout_output: Fraction = 0.0
     """Dropout of the input of the output layer."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowModelOptions(Options):
-    """Options of a network for table rows."""
-
-    title = "Network"
-
-    hidden: Width = 64
-    """Number of hidden units per layer."""
-
-    layers: Layers = 1
-    """Number of hidden tanh layers."""
-
-    dropout_output: Fraction = 0.0
-    """Dropout of the input of the output layer."""

@@ -1,9 +1,13 @@
-"""Trained models for many at once: `recur serve`.
+"""Server of trained models for many clients at once: `recur serve`.
 
-engine.py       one thread that steps all waiting sessions as one batch; bank.py has their states by slot
-network.py      what it steps: a language model, a tagger, a classifier, of tokens or of numbers
-rows.py         one request's reading and writing on one slot; text.py makes text of tokens
-sessions.py     which session is where: in a slot, on disk, in a client's hands (travel.py)
-models.py       the runs that are served, and their newer weights
-app.py          the routes; completions.py, steps.py, predict.py and tokenizer.py answer, openapi.py describes them
+schemas.py       limits, models of the requests, the OpenAPI document
+app.py           routes; server.py runs them under uvicorn
+completions.py   /v1/completions; steps.py: sessions; predict.py: predictions and the tokenizer
+registry.py      what all requests share; models.py: the served runs; metrics.py: counters for Prometheus
+sessions.py      sessions in memory, on disk, or held by a client (state_codec.py)
+job.py           the rows of one request in the engine
+engine.py        one thread that steps all rows as one batch; sampling.py makes events of the scores
+rows.py          one request's work on one slot, and its events
+state_pool.py    the states of all sessions by slot, and the networks that step them
+http/            what the studio uses too: request models, JSON responses, uvicorn with limits
 """

@@ -1,6 +1,7 @@
-"""/v1/predict: what any run's model makes of inputs, whatever its task.
+"""Requests without sessions: /v1/predict of any task, and the tokenizer.
 
-Inputs come in the request. A name of a file is none: nobody reads this machine's files from elsewhere.
+Inputs of predictions are in the request. The name of a file is refused: clients must not read files of the server.
+/tokenize, /detokenize and /tokenizer_info are those that lm-eval's remote tokenizer and vLLM's clients use.
 """
 
 from __future__ import annotations
@@ -10,111 +11,117 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anyio import to_thread
 
+from recur.data.text import BOS
 from recur.errors import OptionError, RecurError
-from recur.serve.asked import given, word
-from recur.serve.http.answers import BusyError
-from recur.serve.models import Served
+from recur.serve.http.requests import validate
+from recur.serve.http.responses import BusyError
+from recur.serve.models import ModelVersions, ServedModel
+from recur.serve.requests import check_ids
+from recur.serve.schemas import DetokenizeRequest, Limits, PredictRequest, TokenizeRequest
 from recur.tasks.common.predictor import NamedLines, read_tables
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.serve.hub import Hub
-
-INPUTS = 1024
-"""Of one request."""
-OPTIONS: dict[str, tuple[type, float, float]] = {
-    "length": (int, 0, 4096),
-    "samples": (int, 1, 64),
-    "width": (int, 0, 64),
-    "beam": (int, 1, 64),
-    "nbest": (int, 1, 64),
-    "seed": (int, 0, 2**63 - 1),
-    "temperature": (float, 0.01, 100),
-    "top_k": (int, 0, 10**9),
-    "top_p": (float, 1e-9, 1),
-    "min_p": (float, 0, 1),
-    "stop": (str, 0, 0),
-    "marginals": (bool, 0, 0),
-    "anomalies": (bool, 0, 0),
-}
-"""What may be asked of predictors from elsewhere: none of these names a file."""
+    from recur.serve.registry import Registry
 
 
-async def predict(hub: Hub, body: JsonObject) -> tuple[Served, list[JsonObject]]:
-    body = given(body)
-    served = hub.models.get(word(body, "model"))
-    options = options_of(body.get("options", {}))
-    inputs = inputs_of(body, served)
+def language_model(models: ModelVersions, name: str | None) -> ServedModel:
+    """Return the language model of a name; the first language model if no name is given."""
+    first = next((each for each in models if each.writes), models.get(None))
+    served = first if name is None else models.get(name)
+    served.language  # noqa: B018  raises if the model generates no text
+    return served
+
+
+def tokenizer_info(models: ModelVersions, name: str | None) -> JsonObject:
+    """Describe the tokenizer: `eos_token` ends a line, `bos_token` begins a text."""
+    served = language_model(models, name)
+    ends = "\n" if served.vocab.tokenizer.lines or "\n" in served.vocab.ids else None
+    return {
+        "model": served.name,
+        "tokenizer_class": served.vocab.tokenizer.kind,
+        "vocab_size": len(served.vocab),
+        "bos_token": served.vocab.tokens[BOS],
+        "eos_token": ends,
+        "pad_token": None,
+        "unk_token": served.vocab.tokens[0],
+        "chat_template": None,
+    }
+
+
+def tokenize(models: ModelVersions, body: JsonObject, limits: Limits) -> JsonObject:
+    """Return the token ids of a text; a token that is not in the vocabulary is <unk>, 0."""
+    request = validate(TokenizeRequest, body, limits)
+    served = language_model(models, request.model)
+    begins = request.prompt == served.vocab.tokens[BOS]
+    tokens = [BOS] if begins else [int(k) for k in served.vocab.encode(request.prompt)]
+    return {"tokens": tokens, "count": len(tokens), "max_model_len": limits.prompt_tokens}
+
+
+def detokenize(models: ModelVersions, body: JsonObject) -> JsonObject:
+    """Return the text of token ids."""
+    request = validate(DetokenizeRequest, body)
+    served = language_model(models, request.model)
+    check_ids(request.tokens, served)
+    return {"prompt": served.vocab.decode(request.tokens)}
+
+
+async def predict(registry: Registry, body: JsonObject) -> tuple[ServedModel, list[JsonObject]]:
+    """Return the model of a request and its predictions."""
+    request = validate(PredictRequest, body, registry.limits)
+    served = registry.models.get(request.model)
+    options = request.options.model_dump(exclude_none=True)
+    inputs = parse_predict_inputs(request, served)
     count = len(inputs) if isinstance(inputs, list) else 1
     values = count * options.get("samples", 1) * max(options.get("length", 1), options.get("nbest", 1))
-    if values > hub.limits.values:
+    if values > registry.limits.values:
         raise OptionError(
-            f"the answer would have {values:,} values, at most {hub.limits.values:,}: lower inputs × samples × length"
+            f"the response would have {values:,} values, at most {registry.limits.values:,}: "
+            "lower inputs × samples × length"
         )
-    if hub.predicting.statistics().tasks_waiting >= hub.limits.requests // 4:
-        raise BusyError("too many predictions wait already; try again in a moment")
+    if registry.predicting.statistics().tasks_waiting >= registry.limits.requests // 4:
+        raise BusyError("too many predictions are waiting; try again in a moment")
 
     def work() -> list[JsonObject]:
         try:
-            return [plain(found) for found in served.predictor.predictions(inputs, **options)]
-        except (TypeError, ValueError) as error:  # an option, or an input, that this task has no use for
+            return [to_json(found) for found in served.predictor.predictions(inputs, **options)]
+        except (TypeError, ValueError) as error:  # an option or an input that this task does not have
             if isinstance(error, RecurError):
                 raise
             raise OptionError(f"{served.name} cannot read this: {error}") from None
 
-    return served, await to_thread.run_sync(work, limiter=hub.predicting)
+    return served, await to_thread.run_sync(work, limiter=registry.predicting)
 
 
-def options_of(asked: object) -> JsonObject:
-    if not isinstance(asked, dict):
-        raise OptionError("options must be an object")
-    options: JsonObject = given(asked)
-    for name, value in options.items():
-        if name not in OPTIONS:
-            raise OptionError(f"unknown option {name[:100]!r}; there are {', '.join(OPTIONS)}")
-        kind, low, high = OPTIONS[name]
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            raise OptionError(f"{name} must be {kind.__name__}, got {type(value).__name__}")
-        if isinstance(value, int | float) and high and not low <= value <= high:
-            raise OptionError(f"{name} must lie in {low:g} … {high:g}")
-        if isinstance(value, str) and len(value) > 1000:
-            raise OptionError(f"{name} is too long")
-    return options
-
-
-def inputs_of(body: JsonObject, served: Served) -> Any:
-    """As `Predictor.predictions` takes them: lines, arrays, or the lines of one table."""
+def parse_predict_inputs(request: PredictRequest, served: ServedModel) -> Any:
+    """Return the inputs as `Predictor.predictions` takes them: lines, arrays, or the lines of one table."""
     predictor = served.predictor
-    if ("input" in body) == ("inputs" in body):
-        raise OptionError("give input, one text, table or array of numbers; or inputs, a list of them")
     if not predictor.takes_lines:
-        return table_lines(body.get("input"))
-    several = body["inputs"] if "inputs" in body else [body["input"]]
-    if not isinstance(several, list) or len(several) > INPUTS:
-        raise OptionError(f"inputs must be a list of at most {INPUTS:,}")
+        return table_lines(request.input)
+    inputs = [request.input] if request.inputs is None else request.inputs
     if predictor.takes_files:  # images, or sequences of numbers
-        return [_array(one) for one in several]
-    for one in several:
+        return [_array(one) for one in inputs]
+    for one in inputs:
         words = predictor.takes_words and isinstance(one, list) and all(isinstance(word, str) for word in one)
         if not isinstance(one, str) and not words:
             raise OptionError("an input must be a text")
-    return several
+    return inputs
 
 
-def table_lines(asked: Any) -> NamedLines:
-    """A table as lines of CSV: a text of them, columns by name, or a list of rows."""
-    if isinstance(asked, str):
-        return NamedLines([f"{line}\n" for line in asked.splitlines()], "the table")
-    if isinstance(asked, dict | list) and asked and not _names_file(asked):
-        tables, kind = read_tables(asked)
+def table_lines(value: Any) -> NamedLines:
+    """Return a table as lines of CSV, given as CSV text, as columns by name, or as a list of rows."""
+    if isinstance(value, str):
+        return NamedLines([f"{line}\n" for line in value.splitlines()], "the table")
+    if isinstance(value, dict | list) and value and not _names_file(value):
+        tables, kind = read_tables(value)
         if kind != "several" and len(tables) == 1:
             return tables[0]
     raise OptionError("input must be a table: lines of CSV in one text, an object of columns, or a list of rows")
 
 
-def _names_file(asked: Any) -> bool:
-    """A list of texts would be files' names."""
-    return isinstance(asked, list) and any(not isinstance(row, dict | int | float) for row in asked)
+def _names_file(value: Any) -> bool:
+    """Return True for a list of texts, which `table_of` would read as names of files."""
+    return isinstance(value, list) and any(not isinstance(row, dict | int | float) for row in value)
 
 
 def _array(one: Any) -> np.ndarray[Any, Any]:
@@ -127,10 +134,10 @@ def _array(one: Any) -> np.ndarray[Any, Any]:
     return found
 
 
-def plain(found: Any) -> Any:
-    """As JSON has it."""
+def to_json(found: Any) -> Any:
+    """Return predictions as JSON values, without NumPy types."""
     if isinstance(found, dict):
-        return {str(name): plain(value) for name, value in found.items()}
+        return {str(name): to_json(value) for name, value in found.items()}
     if isinstance(found, list | tuple):
-        return [plain(value) for value in found]
+        return [to_json(value) for value in found]
     return found.item() if isinstance(found, np.generic) else found.tolist() if isinstance(found, np.ndarray) else found

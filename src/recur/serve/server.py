@@ -1,4 +1,4 @@
-"""The server under the models: as the studio's, with WebSockets, OpenAI's errors, and time to come to an end."""
+"""uvicorn server of `recur serve`: WebSockets, OpenAI's errors, signals, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from recur.serve.errors import error_body
 from recur.serve.http import server
 from recur.serve.http.server import make_config
-from recur.serve.hub import Hub
+from recur.serve.registry import Registry
+from recur.serve.responses import error_body
 
-OPEN_SOCKETS = 20.0
-"""Seconds between two signs of life of a WebSocket, and for an answer to one."""
+PING_SECONDS = 20.0
+"""Seconds between two pings of a WebSocket, and for the answer to one."""
 
-SWITCH = 2e-4
-"""Seconds after which a thread that computes lets the other one have its turn."""
+SWITCH_INTERVAL = 2e-4
+"""Seconds after which a computing thread yields to the other one."""
 
 
-class Connection(server.Connection):
-    """One client, whose running request may come to its end."""
+class ServeConnection(server.Connection):
+    """Connection of one client, with errors in OpenAI's form."""
 
     @staticmethod
     def error_body(status: int, line: str) -> bytes:
         return error_body(status, line)
 
     def _should_upgrade(self) -> bool:
-        """Only for a whole opening handshake (RFC 6455, 4.2.1); any other wish is passed over, as HTTP allows, and the
-        request answered as what it is beside."""
+        """Return True for a complete opening handshake (RFC 6455, 4.2.1); else the request is plain HTTP."""
         found: dict[bytes, list[bytes]] = {}
         for name, value in self.headers:
             found.setdefault(name, []).append(value)
@@ -48,51 +47,55 @@ class Connection(server.Connection):
         return whole and plain and super()._should_upgrade()
 
 
-class Server(uvicorn.Server):
-    """Begins and ends with its hub. SIGTERM and Ctrl-C: nothing new is taken, what runs ends, then it stops. SIGHUP:
-    newer weights are loaded."""
+class ModelServer(uvicorn.Server):
+    """uvicorn server that starts and stops its registry.
 
-    def __init__(self, config: uvicorn.Config, hub: Hub, watch: bool = False) -> None:
+    SIGTERM and Ctrl-C: new requests are refused, running ones finish, then the server stops. SIGHUP: reload weights.
+    """
+
+    def __init__(self, config: uvicorn.Config, registry: Registry, watch: bool = False) -> None:
         super().__init__(config)
-        self.hub, self.watch = hub, watch
+        self.registry, self.watch = registry, watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # The engine's thread gives Python's lock away at every operation of PyTorch, and would wait 5 ms for it
-        # while the server's thread reads a long message.
-        sys.setswitchinterval(SWITCH)
-        await self.hub.start()
+        # The engine's thread releases the GIL at every PyTorch operation. With the default interval it would wait 5 ms
+        # to get the GIL back while the event loop reads a long message.
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        await self.registry.start()
         with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; another thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         if self.watch:
-            self.hub.spawn(self.hub.watch())
+            self.registry.spawn(self.registry.watch())
         await super().startup(sockets)
 
     def _reload(self) -> None:
         async def reload() -> None:
-            await self.hub.reload()
+            await self.registry.reload()
 
-        self.hub.spawn(reload())
+        self.registry.spawn(reload())
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         with super().capture_signals():
             yield
-            # uvicorn would now send itself the SIGTERM that it has obeyed, and so end as if it had not.
+            # uvicorn re-raises the signals that it has handled. After a graceful shutdown the process must end with 0.
             self._captured_signals = [each for each in self._captured_signals if each != signal.SIGTERM]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for listening in self.servers:
             listening.close()
-        await self.hub.drain()
+        await self.registry.drain()
         await super().shutdown(sockets)
-        await self.hub.stop()
+        await self.registry.stop()
 
 
-def make_server(app: ASGIApp, hub: Hub, host: str = "127.0.0.1", port: int = 0, watch: bool = False) -> Server:
-    config = make_config(app, host, port, Connection)
+def make_server(
+    app: ASGIApp, registry: Registry, host: str = "127.0.0.1", port: int = 0, watch: bool = False
+) -> ModelServer:
+    config = make_config(app, host, port, ServeConnection)
     config.ws = WebSocketsSansIOProtocol
-    config.ws_max_size = hub.limits.body
-    config.ws_ping_interval = config.ws_ping_timeout = OPEN_SOCKETS
-    config.ws_per_message_deflate = False  # a few bytes become many times as many on the way in
+    config.ws_max_size = registry.limits.body
+    config.ws_ping_interval = config.ws_ping_timeout = PING_SECONDS
+    config.ws_per_message_deflate = False  # a few compressed bytes can expand to very many
     config.timeout_graceful_shutdown = 5
-    return Server(config, hub, watch)
+    return ModelServer(config, registry, watch)

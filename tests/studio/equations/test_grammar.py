@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from recur.i18n import in_language
-from recur.studio.equations import EquationError, Equations, read
+from recur.studio.equations import EquationError, Equations, read_equations
 from recur.studio.equations.textbook import EXAMPLES, TEXTBOOK
 
 
@@ -38,31 +38,33 @@ ELMAN = "h' = tanh(U x + W h + b)"
     ],
 )
 def test_spellings_of_one_equation(text: str) -> None:
-    assert meaning(read(text)) == meaning(read(ELMAN))
+    assert meaning(read_equations(text)) == meaning(read_equations(ELMAN))
 
 
 def test_signs_that_mean_element_by_element() -> None:
     text = "z = σ(U_z x)\nh' = (1 − z) ⊙ h + z ⊙ tanh(U x)"
     other = "z = sigmoid(U_{z} x)\nh' = (1 - z) * h + z × tanh(U x)"
-    assert meaning(read(other)) == meaning(read(text))
+    assert meaning(read_equations(other)) == meaning(read_equations(text))
     latex = r"h'_t = ..."
     with pytest.raises(EquationError):
-        read(latex)
+        read_equations(latex)
 
 
 def test_accents_order_and_letters() -> None:
-    found = read("h_t = (1 - z_t) ⊙ h_{t-1} + z_t ⊙ \\tilde{h}_t\nz_t = σ(U_z x_t)\nh̃_t = tanh(U x_t + W h_{t-1})")
+    found = read_equations(
+        "h_t = (1 - z_t) ⊙ h_{t-1} + z_t ⊙ \\tilde{h}_t\nz_t = σ(U_z x_t)\nh̃_t = tanh(U x_t + W h_{t-1})"
+    )
     assert list(found.names) == ["z", "h̃", "h"], "each after what it reads"
     assert list(found.states) == ["h"]
     assert list(found.weights) == ["U_z", "U", "W"]
-    joined = read("C_t = f_t ⊙ C_{t-1} + W_C·[h_{t-1}, x_t]\nf_t = σ(W_f·[h_{t-1}, x_t])\nh_t = tanh(C_t)")
+    joined = read_equations("C_t = f_t ⊙ C_{t-1} + W_C·[h_{t-1}, x_t]\nf_t = σ(W_f·[h_{t-1}, x_t])\nh_t = tanh(C_t)")
     assert joined.weights["W_f"] == (("H",), ("H", "D"))
     assert list(joined.states) == ["h", "C"], "the output is h"
     assert [node.formula for node in joined.nodes if node.op == "beside"] == ["[h_{t−1}, x_t]"], "once for both"
 
 
 def test_the_notes_own_line() -> None:
-    found = read(r"s_t = \tanh(Ux_t + Ws_{t-1} + b_s)")
+    found = read_equations(r"s_t = \tanh(Ux_t + Ws_{t-1} + b_s)")
     assert list(found.states) == ["s"]
     assert [node.formula for node in found.nodes if node.args] == [
         "U x_t", "W s_{t−1}", "U x_t + W s_{t−1} + b_s", "tanh(a_{s,t})",
@@ -112,7 +114,7 @@ MISTAKES = {
 def test_mistakes_are_named_with_their_place_in_both_languages(text: str) -> None:
     line, column, english, chinese = MISTAKES[text]
     with pytest.raises(EquationError) as found:
-        read(text)
+        read_equations(text)
     assert (found.value.line, found.value.column) == (line, column)
     assert str(found.value).startswith(f"line {line}, column {column}: ")
     assert english in str(found.value)
@@ -132,6 +134,6 @@ def test_whatever_is_typed_is_read_or_refused_in_a_line() -> None:
             place = dice.randrange(len(text))
             text[place : place + dice.randrange(3)] = dice.choices(signs, k=dice.randrange(3))
         with suppress(EquationError):
-            read("".join(text))
+            read_equations("".join(text))
             read_ones += 1
     assert read_ones > 20

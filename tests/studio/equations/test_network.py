@@ -7,8 +7,8 @@ import pytest
 
 from recur.reference import network as reference
 from recur.reference import sequence
-from recur.studio.equations import Network, read
-from recur.studio.equations.slopes import slopes
+from recur.studio.equations import EquationNetwork, read_equations
+from recur.studio.equations.network import name_slopes
 from recur.studio.equations.textbook import EXAMPLES, TEXTBOOK, backward_line, forward_line
 
 SYMBOLS = "machine"
@@ -23,8 +23,8 @@ TEXTS = {**{name: book.text for name, book in TEXTBOOK.items()}, **EXAMPLES, **O
 
 def drawn(
     text: str, H: int, seed: int = 0, steps: int = 6
-) -> tuple[Network, dict[str, np.ndarray], np.ndarray, list[int]]:
-    network = Network(read(text), len(SYMBOLS), H, len(SYMBOLS))
+) -> tuple[EquationNetwork, dict[str, np.ndarray], np.ndarray, list[int]]:
+    network = EquationNetwork(read_equations(text), len(SYMBOLS), H, len(SYMBOLS))
     numbers = np.random.default_rng(seed)
     weights = {name: numbers.normal(size=network.shape_of(name)) / 2 for name in network.shapes}
     return network, weights, np.eye(len(SYMBOLS))[IDS[:steps]], IDS[1 : steps + 1]
@@ -134,7 +134,7 @@ def test_numbers_out_of_range_are_shown_and_not_raised() -> None:
 
 
 def test_toy_weights_can_be_followed_by_hand() -> None:
-    network = Network(read(TEXTBOOK["elman"].text), 7, 4, 7)
+    network = EquationNetwork(read_equations(TEXTBOOK["elman"].text), 7, 4, 7)
     weights = network.toy_weights(0)
     assert all(np.array_equal(np.round(value, 1), value) for value in weights.values())
     assert all(np.array_equal(value, network.toy_weights(0)[name]) for name, value in weights.items())
@@ -143,7 +143,7 @@ def test_toy_weights_can_be_followed_by_hand() -> None:
 
 @pytest.mark.parametrize("cell", TEXTBOOK)
 def test_every_row_has_its_line_of_the_reference(cell: str) -> None:
-    network = Network(read(TEXTBOOK[cell].text), 5, 3, 5)
+    network = EquationNetwork(read_equations(TEXTBOOK[cell].text), 5, 3, 5)
     for node in network.nodes:
         if node.op in ("number", "weight", "input", "before"):
             continue
@@ -157,11 +157,11 @@ def test_every_row_has_its_line_of_the_reference(cell: str) -> None:
 
 
 def test_the_gradients_are_written_as_a_book_writes_them() -> None:
-    network = Network(read(TEXTBOOK["lstm"].text), 5, 3, 5)
+    network = EquationNetwork(read_equations(TEXTBOOK["lstm"].text), 5, 3, 5)
     found = dict(
         zip(
             (node.symbol for node in network.nodes),
-            slopes(network.nodes, list(network.equations.states.values())),
+            name_slopes(network.nodes, list(network.equations.states.values())),
             strict=True,
         )
     )
@@ -171,7 +171,7 @@ def test_the_gradients_are_written_as_a_book_writes_them() -> None:
     assert found["W_g"] == "∂a_{g,t} h_{t−1}ᵀ"
     assert found["h_t"] == "Vᵀ ∂o_{y,t}"
     assert found["o_{y,t}"] == "ŷ_t − 1[y_t]"
-    own = read("h' = U x / (2 + h²) − 3 h")
-    written = slopes(own.nodes, list(own.states.values()))
+    own = read_equations("h' = U x / (2 + h²) − 3 h")
+    written = name_slopes(own.nodes, list(own.states.values()))
     assert any("/" in text for text in written)
     assert any(text.startswith("−") for text in written)

@@ -13,7 +13,7 @@ from recur.cells import Cell, make_cell
 from recur.cli.app import run
 from recur.errors import CellError
 from recur.ops import scan
-from recur.studio.equations import Network, read
+from recur.studio.equations import EquationNetwork, read_equations
 from recur.studio.equations.python_cell import PythonCell, python_cell
 from tests.studio.equations.test_network import TEXTS, drawn
 
@@ -26,7 +26,9 @@ MORE = {
 }
 
 
-def weights_of(network: Network, made: PythonCell, cell: Cell, typed: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+def weights_of(
+    network: EquationNetwork, made: PythonCell, cell: Cell, typed: dict[str, np.ndarray]
+) -> dict[str, torch.Tensor]:
     """The typed weights as the cell's: blocks of gates, biases that nobody wrote at zero."""
     H, D = network.sizes["H"], network.sizes["D"]
     found = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in cell.shapes(D, H).items()}
@@ -82,7 +84,7 @@ def test_it_equals_the_typed_cell_forward_and_back(name: str, tmp_path: Path) ->
 
 
 def test_the_file_trains(tmp_path: Path) -> None:
-    made = python_cell(read(TEXTS["one gate"]))
+    made = python_cell(read_equations(TEXTS["one gate"]))
     (tmp_path / "typed.py").write_text(made.source)
     (tmp_path / "book.txt").write_text("a network reads one symbol at a time\n" * 30)
     options = ["--hidden", "8", "--steps", "1", "--threads", "1", "--no-baseline", "-q", "--out", str(tmp_path / "run")]
@@ -90,11 +92,11 @@ def test_the_file_trains(tmp_path: Path) -> None:
 
 
 def test_it_reads_as_a_person_would_write_it() -> None:
-    source = python_cell(read(TEXTS["gru"]), "Mine").source
+    source = python_cell(read_equations(TEXTS["gru"]), "Mine").source
     assert "class Mine(Cell):" in source
     assert "        h_tilde = tanh(x.h + r * h.h)\n        new_h = (1 - z) * h_tilde + z * s.h\n" in source
 
 
 def test_what_a_step_of_recur_cannot_see_is_refused() -> None:
     with pytest.raises(CellError, match="sees x through matrices only"):
-        python_cell(read("h' = W tanh([h, x])"))
+        python_cell(read_equations("h' = W tanh([h, x])"))

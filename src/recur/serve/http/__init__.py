@@ -1,1 +1,1 @@
-"""What the servers share: uvicorn with limits, the checks before a request, JSON in and out."""
+"""HTTP code that `recur serve` and the studio share: request bodies, JSON responses, and uvicorn with limits."""

@@ -1,4 +1,7 @@
-"""Where a server listens: checked before anything is loaded, and taken before anything is said of it."""
+"""Address of a server: checked before models are loaded, and bound before the address is printed.
+
+This module needs no extra package: the command line checks an address before it imports a server.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from recur.errors import OptionError
 
 
 def check_address(host: str, port: int, has_token: bool) -> None:
+    """Refuse a port out of range, and a host that other machines can reach without a token."""
     if not 0 <= port < 65536:
         raise OptionError(f"--port must lie in 0 … 65535, got {port}")
     if not _is_loopback(host) and not has_token:
@@ -17,6 +21,7 @@ def check_address(host: str, port: int, has_token: bool) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -26,7 +31,8 @@ def listen(host: str, port: int) -> socket.socket:
         raise OptionError(f"port {port} is in use; say another --port, or 0 for any that is free") from None
 
 
-def address_of(listening: socket.socket, host: str) -> str:
+def server_url(listening: socket.socket, host: str) -> str:
+    """Return the URL of a listening socket."""
     name = f"[{host}]" if listening.family == socket.AF_INET6 else host
     return f"http://{name}:{listening.getsockname()[1]}"
 

@@ -1,49 +1,142 @@
-"""The server under the page: uvicorn, with limits on what a client may take.
+"""Server that the studio and `recur serve` share: checks before every request, and uvicorn with limits on clients.
 
-uvicorn waits for a request as long as its client likes. Here a connection is closed that does not send a whole request
-in time, that does not read its answer, or that is idle while newer ones have no place. What is no HTTP gets one line of
-JSON, as every other refusal, and leaves nothing on the server's screen.
+uvicorn waits for a request for as long as its client likes. Here a connection is closed if it does not send a complete
+request in time, if it does not read its response, or if it is idle while new connections find no room. Data that is not
+HTTP gets one line of JSON, as every other refusal, and prints nothing on the server's terminal.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import sys
+from abc import ABC, abstractmethod
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from recur.serve.http.answers import error_line
-from recur.serve.http.guard import HEAD
+from recur.serve.http.responses import error_json, refusal
 
-REQUEST = 10.0
-"""Seconds from the first byte of a request, or from the connection, to its last; of a large one, for every part."""
-PART = 1 << 20
-"""Bytes of such a part: a text that is sent may take its time, and what trickles may not."""
-IDLE = 5
-"""Seconds that a connection is kept between two requests."""
-STALLED = 20.0
-"""Seconds that a client may leave its answer unread."""
-LINGER = 2.0
-"""Seconds for what is left once a request was refused: the end of a body that nobody wants, an unread line."""
-CONNECTIONS = 512
-"""At once, or half of the files that the process may open; one more takes the place of the one that has waited longest.
-"""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_HEADER_BYTES = 16 * 1024
+"""Bytes of a request line and its headers."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start")
 
-SWITCH = 0.001
-"""Seconds after which a thread that computes lets others go on: a key that is typed should not wait for a report."""
+
+class RequestGuard(ABC):
+    """ASGI middleware that checks the size of a request's headers, the Host header, its origin, and its token.
+
+    A page of another site can make the browser send requests to this machine. With a domain name that resolves to this
+    address (DNS rebinding) the page could also read the responses: therefore the Host header must be one of `hosts`
+    (None allows any). If the browser reports the site that a request comes from (Sec-Fetch-Site, Origin), it must be
+    this server or an address that the user typed. Nothing is answered without the token, not even a read: other users
+    of the same machine can reach a loopback address as well.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None = LOOPBACK) -> None:
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] in RESPONSE_STARTS:
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)  # a report in a frame sets its own policy
+            await send(message)
+
+        await (self._rejection(scope, Headers(scope=scope)) or self.app)(scope, receive, with_headers)
+
+    @abstractmethod
+    def admit(self, scope: Scope, headers: Headers, port: int) -> Response | None:
+        """Return the response to a request without a valid token; None if the request may pass."""
+
+    def refuse(self, status: int, text: str) -> Response:
+        return refusal(status, text)
+
+    def _rejection(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the response to a request that is refused; None if the request may pass."""
+        if sum(len(name) + len(value) for name, value in headers.raw) + len(scope["raw_path"]) > MAX_HEADER_BYTES:
+            return self.refuse(431, f"the request's headers are too large: at most {MAX_HEADER_BYTES:,} bytes")
+        host = headers.get("host", "")
+        name, port = _split_host(host)
+        if not name or (self.hosts is not None and name not in self.hosts):
+            return self.refuse(400, f"unknown Host header {host[:100]!r}")
+        if any(_split_host(origin.partition("://")[2]) != (name, port) for origin in headers.getlist("origin")):
+            return self.refuse(403, "cross-origin request refused")
+        method = scope.get("method", "GET")  # a WebSocket has none
+        if not all(_is_same_site(site, method, headers) for site in headers.getlist("sec-fetch-site")):
+            return self.refuse(403, "request from another site refused; paste the address into the browser's own line")
+        return self.admit(scope, headers, port)
+
+
+def bearer_token(headers: Headers) -> str:
+    """Return the token in the Authorization header of a request."""
+    return headers.get("authorization", "").removeprefix("Bearer ").encode("latin-1").decode("utf-8", "replace")
+
+
+def tokens_equal(given: str, token: str) -> bool:
+    """Return True if two tokens are equal; the time does not depend on where they differ."""
+    return secrets.compare_digest(given.encode(), token.encode())
+
+
+def _is_same_site(site: str, method: str, headers: Headers) -> bool:
+    """Return True if a request comes from the page itself (`same-origin`) or from the user's address bar (`none`).
+
+    Another port of this machine is `same-site`: only following a link is allowed from there.
+    """
+    follows_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return site in ("same-origin", "none") or (site == "same-site" and method == "GET" and follows_link)
+
+
+def _split_host(host: str) -> tuple[str, int]:
+    """Split a Host header into name and port ([::1]:8000 is ::1 and 8000); the name is "" if the header is invalid."""
+    try:
+        parts = urlsplit(f"//{host}")
+        whole = parts.netloc == host and "@" not in host
+        return (parts.hostname or "", parts.port or 80) if whole else ("", 0)
+    except ValueError:  # a bracket that is not closed, a port that is no number
+        return "", 0
+
+
+REQUEST_SECONDS = 10.0
+"""Seconds from the connection or the first byte of a request to its last byte; a large body, for PROGRESS_BYTES."""
+PROGRESS_BYTES = 1 << 20
+"""Bytes that extend the deadline of a request: a large upload may take long, a trickle of bytes may not."""
+IDLE_SECONDS = 5
+"""Seconds that an idle connection is kept between two requests."""
+UNREAD_SECONDS = 20.0
+"""Seconds that a client may leave its response unread."""
+LINGER_SECONDS = 2.0
+"""Seconds that a refused connection stays open, so that its client can read the refusal."""
+MAX_CONNECTIONS = 512
+"""Connections at once, at most half of the files that the process may open; a new one replaces the one idle longest."""
+
+SWITCH_INTERVAL = 0.001
+"""Seconds after which a computing thread yields to others: a keystroke must not wait for a report."""
 
 NO_RESPONSE_YET = (h11.IDLE, h11.SEND_RESPONSE)
 INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
 
 
 def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Server:
-    """A server of an application, with the limits above."""
-    sys.setswitchinterval(SWITCH)
+    """Return a server for an application, with the limits above."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
     return uvicorn.Server(make_config(app, host, port))
 
 
@@ -58,24 +151,24 @@ def make_config(
         ws="none",
         loop="asyncio",
         lifespan="off",
-        log_config=None,  # errors go where Python's own warnings do; no other logger is touched
+        log_config=None,  # errors go to stderr as Python's warnings do; other loggers are not changed
         log_level="error",
         access_log=False,
-        proxy_headers=False,  # nobody stands before it whose word on a client's address would count
+        proxy_headers=False,  # no trusted proxy could report the client's address
         server_header=False,
-        timeout_keep_alive=IDLE,
-        h11_max_incomplete_event_size=HEAD,
+        timeout_keep_alive=IDLE_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
 
 
 def _open_files() -> int:
-    """How many files the process may open: 256 on some systems."""
+    """Return how many files the process may open; 256 on some systems."""
     try:
         import resource
     except ImportError:  # not on Windows, which has no such limit
-        return 2 * CONNECTIONS
+        return 2 * MAX_CONNECTIONS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2 * CONNECTIONS if soft == resource.RLIM_INFINITY else soft
+    return 2 * MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:
@@ -113,29 +206,29 @@ class HttpParser(h11.Connection):
 
 
 class Connection(H11Protocol):
-    """One client."""
+    """Connection of one client."""
 
     @staticmethod
     def error_body(status: int, line: str) -> bytes:
-        """What a refusal that no application has seen says."""
-        return error_line(line)
+        """Return the body of a refusal that is sent before an application sees the request."""
+        return error_json(line)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.conn = HttpParser(h11.SERVER, HEAD)
+        self.conn = HttpParser(h11.SERVER, MAX_HEADER_BYTES)
         _send_at_once(transport)
         self.waiting_since = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._upgraded = False
         self._received = 0
-        self._expect_request(REQUEST)
-        if len(self.connections) > min(CONNECTIONS, _open_files() // 2):
+        self._expect_request(REQUEST_SECONDS)
+        if len(self.connections) > min(MAX_CONNECTIONS, _open_files() // 2):
             self._make_room()
 
     @property
     def waiting(self) -> bool:
-        """Whether it is the client's turn: no request of it is being answered."""
+        """Whether the server waits for the client: no request of the connection is being answered."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def _make_room(self) -> None:
@@ -144,22 +237,22 @@ class Connection(H11Protocol):
             self._refuse(503, "too many connections; try again in a moment")
             return
         oldest = min(others, key=lambda connection: connection.waiting_since)
-        self.connections.discard(oldest)  # it is told later, when others may have come
+        self.connections.discard(oldest)  # its connection_lost runs later, when more connections may have arrived
         oldest.transport.abort()
 
     # Requests ---------------------------------------------------------------------------------------------
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._upgraded = True  # what comes from now on is another protocol's, and is not waited for here
+        self._upgraded = True  # another protocol reads from here on; no deadline applies
         super().handle_websocket_upgrade(event)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._upgraded or self.conn.their_state not in INCOMPLETE:
             self._drop_deadline()
-        elif self._deadline is None or self._received + len(data) >= PART:
+        elif self._deadline is None or self._received + len(data) >= PROGRESS_BYTES:
             self._received = 0
-            self._expect_request(REQUEST)
+            self._expect_request(REQUEST_SECONDS)
         else:
             self._received += len(data)
 
@@ -175,26 +268,26 @@ class Connection(H11Protocol):
     def _late(self) -> None:
         begun = self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]
         if begun:
-            self._refuse(408, f"the request was not whole after {REQUEST:g} seconds")
+            self._refuse(408, f"the request was not complete after {REQUEST_SECONDS:g} seconds")
         else:
             self._close()
 
     def send_400_response(self, msg: str) -> None:
         error = sys.exception()
         if isinstance(error, FramingError):
-            self.scope = None  # type: ignore[assignment]  # the scope of the request before
+            self.scope = None  # type: ignore[assignment]  # the scope is of the previous request
             self._refuse(400, str(error))
         elif getattr(error, "error_status_hint", 400) == 431:
-            self._refuse(431, f"the request's headers are too large: at most {HEAD:,} bytes")
+            self._refuse(431, f"the request's headers are too large: at most {MAX_HEADER_BYTES:,} bytes")
         else:
             self._refuse(400, "this is not an HTTP request")
 
     def _refuse(self, status: int, line: str) -> None:
-        """Answer from here, where that can still be done, and close."""
+        """Send a refusal without the application, if the response has not started, and close."""
         if self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # whoever reads the body, or writes the answer, has nobody to talk to
+            self.cycle.disconnected = True  # the application must stop reading and writing
             self.cycle.message_event.set()
         if self.conn.our_state in NO_RESPONSE_YET:
             body = self.error_body(status, line)
@@ -211,42 +304,42 @@ class Connection(H11Protocol):
             self.transport.write("\r\n".join(lines).encode() + (b"" if bare else body))
         self._close()
 
-    # Answers ----------------------------------------------------------------------------------------------
+    # Responses --------------------------------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self.waiting_since = self.loop.time()
         if self.transport.is_closing():
-            self._close(STALLED)
-        elif self.conn.their_state is h11.SEND_BODY:  # of the request that was answered, or of one that came with it
-            self._expect_request(LINGER if self.conn.our_state is h11.DONE else REQUEST)
+            self._close(UNREAD_SECONDS)
+        elif self.conn.their_state is h11.SEND_BODY:  # body of the answered request, or of a pipelined one
+            self._expect_request(LINGER_SECONDS if self.conn.our_state is h11.DONE else REQUEST_SECONDS)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(STALLED, self.transport.abort)
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         if self._unread is not None:
             self._unread.cancel()
         super().resume_writing()
 
-    # The end ----------------------------------------------------------------------------------------------
+    # Closing ---------------------------------------------------------------------------------------------
 
-    def _close(self, seconds: float = LINGER) -> None:
-        """Close once all is sent, and after so long in any case: a client that does not read would keep it open."""
+    def _close(self, seconds: float = LINGER_SECONDS) -> None:
+        """Close when everything is sent, or after `seconds`: a client that does not read would keep it open."""
         self._drop_deadline()
         self.transport.close()
         self.loop.call_later(seconds, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
-        self._close(STALLED)
+        self._close(UNREAD_SECONDS)
 
     def shutdown(self) -> None:
         if self.waiting:
             self._close()
         else:
             self.cycle.keep_alive = False
-            self.loop.call_later(LINGER, self.transport.abort)
+            self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._drop_deadline()

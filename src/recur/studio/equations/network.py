@@ -14,19 +14,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recur.reference.sequence import Array
-from recur.studio.equations.graph import LEAVES, Node, Size, backward, forward
-from recur.studio.equations.reading import Equations, shown
-from recur.studio.equations.tokens import NOW
+from recur.studio.equations.graph import LEAVES, Equations, GraphNode, Size, backward, forward, shown
+from recur.studio.equations.parser import NOW
 
 OUTPUTS: Size = ("K",)
 
 Weights = Mapping[str, Array]
-Held = Mapping[tuple[int, int], Mapping[int, float]]
+HeldValues = Mapping[tuple[int, int], Mapping[int, float]]
 """By step and node, the numbers that are held, and at what."""
 
 
 @dataclass
-class Pass:
+class ForwardPass:
     """One pass along a text, forward and back. Lists are by step, then by node."""
 
     values: list[list[Array]]
@@ -50,7 +49,7 @@ class Pass:
         return found
 
 
-class Network:
+class EquationNetwork:
     """Equations for D inputs, H units and K outputs."""
 
     def __init__(self, equations: Equations, D: int, H: int, K: int) -> None:
@@ -61,17 +60,19 @@ class Network:
         self.shapes: dict[str, tuple[Size, Size]] = {**equations.weights, V: (OUTPUTS, ("H",)), c: (OUTPUTS, ())}
         self.nodes = [*equations.nodes, *self._output_layer(V, c, o)]
 
-    def _output_layer(self, V: str, c: str, o: str) -> list[Node]:
+    def _output_layer(self, V: str, c: str, o: str) -> list[GraphNode]:
         h, n = self.equations.output, len(self.equations.nodes)
         state, logits, y_hat = self.equations.nodes[h].symbol, shown(o, NOW), "ŷ_t"
         product = f"{shown(V)} {state}"
         return [
-            Node("weight", name=V, size=OUTPUTS, columns=("H",), symbol=shown(V), formula=shown(V)),
-            Node("weight", name=c, size=OUTPUTS, symbol=shown(c), formula=shown(c)),
-            Node("product", (n, h), size=OUTPUTS, symbol=product, formula=product),
-            Node("sum", (n + 2, n + 1), o, OUTPUTS, signs=(1, 1), symbol=logits, formula=f"{product} + {shown(c)}"),
-            Node("softmax", (n + 3,), "ŷ", OUTPUTS, symbol=y_hat, formula=f"softmax({logits})"),
-            Node("loss", (n + 4,), "L", (), symbol="L_t", formula="−log ŷ_t[y_t]"),
+            GraphNode("weight", name=V, size=OUTPUTS, columns=("H",), symbol=shown(V), formula=shown(V)),
+            GraphNode("weight", name=c, size=OUTPUTS, symbol=shown(c), formula=shown(c)),
+            GraphNode("product", (n, h), size=OUTPUTS, symbol=product, formula=product),
+            GraphNode(
+                "sum", (n + 2, n + 1), o, OUTPUTS, signs=(1, 1), symbol=logits, formula=f"{product} + {shown(c)}"
+            ),
+            GraphNode("softmax", (n + 3,), "ŷ", OUTPUTS, symbol=y_hat, formula=f"softmax({logits})"),
+            GraphNode("loss", (n + 4,), "L", (), symbol="L_t", formula="−log ŷ_t[y_t]"),
         ]
 
     def shape_of(self, weight: str) -> tuple[int, ...]:
@@ -94,8 +95,8 @@ class Network:
         x: Array,
         targets: Sequence[int],
         start: Mapping[str, Array] | None = None,
-        held: Held | None = None,
-    ) -> Pass:
+        held: HeldValues | None = None,
+    ) -> ForwardPass:
         """Along x (T, D), each step to say `targets`, from states `start` (zero if not given)."""
         zero = np.zeros(self.sizes["H"])
         before = {name: (start or {}).get(name, zero) for name in self.equations.states}
@@ -104,7 +105,7 @@ class Network:
             return self._backward(values, targets, held or {})
 
     def _forward(
-        self, weights: Weights, x: Array, targets: Sequence[int], before: Mapping[str, Array], held: Held
+        self, weights: Weights, x: Array, targets: Sequence[int], before: Mapping[str, Array], held: HeldValues
     ) -> list[list[Array]]:
         steps: list[list[Array]] = []
         for t, target in enumerate(targets):
@@ -130,9 +131,9 @@ class Network:
             before = {name: values[k] for name, k in self.equations.states.items()}
         return steps
 
-    def _backward(self, values: list[list[Array]], targets: Sequence[int], held: Held) -> Pass:
+    def _backward(self, values: list[list[Array]], targets: Sequence[int], held: HeldValues) -> ForwardPass:
         steps = len(values)
-        found = Pass(values, [[]] * steps, [{} for _ in values], [{}] * steps, [{}] * steps)
+        found = ForwardPass(values, [[]] * steps, [{} for _ in values], [{}] * steps, [{}] * steps)
         state_of = {k: name for name, k in self.equations.states.items()}
         from_next = {name: np.zeros(self.sizes["H"]) for name in self.equations.states}
         for t in reversed(range(steps)):
@@ -173,3 +174,67 @@ def _past_held(gradient: Array, held: Mapping[int, float]) -> Array:
     for place in held:
         passed[place] = 0.0
     return passed
+
+
+SLOPES = {
+    "σ": "{y} ⊙ (1 − {y}) ⊙ {g}", "tanh": "(1 − {y}²) ⊙ {g}", "ReLU": "[{y} > 0] ⊙ {g}", "exp": "{y} ⊙ {g}",
+    "log": "{g} / {a}", "√": "{g} / (2 {y})", "softplus": "σ({a}) ⊙ {g}", "sin": "cos({a}) ⊙ {g}",
+    "cos": "−sin({a}) ⊙ {g}", "abs": "sign({a}) ⊙ {g}", "same": "{g}", "loss": "−1 / ŷ_t[y_t]",
+    "softmax": "ŷ_t − 1[y_t]",
+}  # fmt: skip
+"""Of y = φ(a) with g = ∂y. That of the softmax has the loss behind it in it."""
+
+
+def name_slopes(nodes: Sequence[GraphNode], states: Sequence[int]) -> list[str]:
+    """For each node the formula of its gradient, in the gradients of those that read it."""
+    readers: list[list[tuple[int, int]]] = [[] for _ in nodes]
+    for k, node in enumerate(nodes):
+        for place, arg in enumerate(node.args):
+            readers[arg].append((k, place))
+    names = [""] * len(nodes)
+    for k in reversed(range(len(nodes))):
+        names[k] = _name(nodes, readers, names, states, k)
+    found = []
+    for k in range(len(nodes)):
+        parts = [_part(nodes, names, reader, place) for reader, place in readers[k]]
+        text = " + ".join(parts).replace("+ −", "− ")
+        found.append(text or ("1" if nodes[k].op == "loss" else "0"))
+    return found
+
+
+def _inside(node: GraphNode) -> str:
+    """A node's symbol as a factor."""
+    whole = node.symbol != node.formula or node.op not in ("sum", "times", "quotient", "product", "power")
+    return node.symbol if whole else f"({node.symbol})"
+
+
+def _name(
+    nodes: Sequence[GraphNode], readers: list[list[tuple[int, int]]], names: list[str], states: Sequence[int], k: int
+) -> str:
+    if len(readers[k]) == 1 and k not in states and not nodes[k].name:
+        reader, place = readers[k][0]
+        if nodes[reader].op == "sum" and nodes[reader].signs[place] > 0 and nodes[k].size == nodes[reader].size:
+            return names[reader]
+    symbol = nodes[k].symbol
+    return f"∂{symbol}" if " " not in symbol and "(" not in symbol else f"∂({symbol})"
+
+
+def _part(nodes: Sequence[GraphNode], names: list[str], reader: int, place: int) -> str:
+    node, g = nodes[reader], names[reader]
+    inside = [_inside(nodes[arg]) for arg in node.args]
+    match node.op:
+        case "product":
+            return f"{g} {inside[1]}ᵀ" if place == 0 else f"{inside[0]}ᵀ {g}"
+        case "sum":
+            return g if node.signs[place] > 0 else f"−{g}"
+        case "times":
+            other = nodes[node.args[1 - place]]
+            return f"{inside[1 - place]} {g}" if not other.size else f"{inside[1 - place]} ⊙ {g}"
+        case "quotient":
+            return f"{g} / {inside[1]}" if place == 0 else f"−{g} ⊙ {_inside(node)} / {inside[1]}"
+        case "power":
+            return f"{node.number:g} {inside[0]}^{node.number - 1:g} ⊙ {g}"
+        case "beside":
+            return f"{g}[{inside[place]}]"
+        case _:
+            return SLOPES[node.op].format(y=_inside(node), a=nodes[node.args[0]].symbol, g=g)

@@ -15,8 +15,7 @@ import numpy as np
 
 from recur.errors import CellError
 from recur.i18n import said
-from recur.studio.equations.graph import LEAVES, Node, forward
-from recur.studio.equations.reading import FACTOR, PRODUCT, SUM, UNITS, Equations
+from recur.studio.equations.graph import FACTOR, LEAVES, PRODUCT, SUM, UNITS, Equations, GraphNode, forward
 
 FUNCTIONS = {"σ": "sigmoid", "ReLU": "relu", "√": "sqrt"}
 """torch's names, where they are others."""
@@ -26,7 +25,7 @@ RESERVED = {"self", *TORCH, "linear", "softplus", "x", "h", "s", "w"}
 
 
 @dataclass
-class Gate:
+class PythonGate:
     """A block of U or W."""
 
     name: str
@@ -42,7 +41,7 @@ class Gate:
 @dataclass
 class PythonCell:
     source: str
-    gates: list[Gate]
+    gates: list[PythonGate]
     extras: dict[str, str]
     """Weights of the cell's own: their names, by ours (and the part, for one of several side by side)."""
     lines: dict[str, str] = field(default_factory=dict)
@@ -72,7 +71,7 @@ class _Printer:
                 self.readers[arg].append(k)
         for k in equations.states.values():
             self.readers[k].append(-1)
-        self.gates: list[Gate] = []
+        self.gates: list[PythonGate] = []
         self.extras: dict[str, str] = {}
         self.matrices: set[str] = set()
         self.printed: dict[int, str] = {}
@@ -104,7 +103,7 @@ class _Printer:
 
     # Products ---------------------------------------------------------------------------------------------
 
-    def _plan(self, k: int, node: Node) -> None:
+    def _plan(self, k: int, node: GraphNode) -> None:
         """A product as a gate, as several of them, or with a matrix of the cell's own."""
         matrix, inside = node.args
         name = self.nodes[matrix].name
@@ -136,7 +135,7 @@ class _Printer:
         name, taken = identifier(wanted), {gate.name for gate in self.gates if gate.first == first}
         while name in taken or name[0] == "_":
             name = f"{name.lstrip('_')}2"
-        self.gates.append(Gate(name, matrix, first, part))
+        self.gates.append(PythonGate(name, matrix, first, part))
         return f"{'h' if first else 'x'}.{name}"
 
     def _defined_by(self, k: int) -> str:

@@ -160,7 +160,7 @@ TEXTBOOK = {
 """The cells that the reference has."""
 
 
-class Line(NamedTuple):
+class CodeLine(NamedTuple):
     """A line of source."""
 
     file: str
@@ -168,13 +168,13 @@ class Line(NamedTuple):
     text: str
 
 
-def forward_line(cell: str, symbol: str) -> Line | None:
+def forward_line(cell: str, symbol: str) -> CodeLine | None:
     """The line of the reference that computes a row."""
     marker = {**OUTPUT, **TEXTBOOK[cell].lines}.get(symbol, ("", ""))[0]
     return _found(cell, marker, backward=False) if marker else None
 
 
-def backward_line(cell: str, symbol: str) -> Line | None:
+def backward_line(cell: str, symbol: str) -> CodeLine | None:
     """The line of the reference that computes a row's gradient, or that of a weight."""
     known = {**OUTPUT, **TEXTBOOK[cell].lines}
     marker = known[symbol][1] if symbol in known else ""
@@ -184,7 +184,7 @@ def backward_line(cell: str, symbol: str) -> Line | None:
 
 
 @functools.cache
-def _found(cell: str, marker: str, backward: bool) -> Line:
+def _found(cell: str, marker: str, backward: bool) -> CodeLine:
     from recur.reference import sequence
 
     module: Any = TEXTBOOK[cell].module
@@ -198,5 +198,5 @@ def _found(cell: str, marker: str, backward: bool) -> Line:
         for k, line in enumerate(source):
             if marker in line:
                 file = Path(inspect.getsourcefile(function) or "").name
-                return Line(f"recur/reference/{file}", first + k, line.strip())
+                return CodeLine(f"recur/reference/{file}", first + k, line.strip())
     raise LookupError(f"{cell} has no line with {marker!r}")  # a test holds that each is there
