@@ -92,7 +92,7 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     said = refusal(capsys, folder / "none", folder / "model.onnx")
     assert "the cell gru2014 has no program to export: GRU2014 has pointwise = False" in said
     said = refusal(capsys, folder / "own", folder / "own.safetensors")
-    assert "torch.nn has no Mine: LSTM, GRU and RNN are plain; --to torch and --to onnx take it whole" in said
+    assert "torch.nn has no Mine: expected LSTM, GRU or RNN; --to torch and --to onnx export the whole model" in said
     assert not [*folder.glob("model.onnx"), *folder.glob("model.pt2"), *folder.glob("own.safetensors")]
 
 
@@ -107,7 +107,7 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     ids=["projected", "backward", "widths", "residual"],
 )
 def test_networks_that_torch_nn_has_not(network: Recurrent, why: str) -> None:
-    from recur.export.weights import check_plain
+    from recur.export.torch_weights import check_torch_layer
 
     with pytest.raises(recur.RecurError, match=f"{why}.*--to torch and --to onnx take it whole"):
-        check_plain(network)
+        check_torch_layer(network)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from recur.cli.display import show_models, show_texts, show_verdict
 from recur.cli.options import OpeningTexts, Output
 from recur.cli.predict import no_run
-from recur.cli.results import show_models, show_texts, show_verdict
 from recur.cli.screen import Screen
 from recur.errors import OptionError
 from recur.options import NonNegative, checked

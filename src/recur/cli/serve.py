@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from recur.cli.options import Opening, Output
-from recur.cli.screen import Screen
-from recur.cli.terminal import VisibleFormatter
+from recur.cli.screen import Screen, VisibleFormatter
 from recur.errors import OptionError, RecurError
 from recur.serve.http.address import address_of, check_address, listen
 

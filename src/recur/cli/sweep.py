@@ -51,7 +51,7 @@ def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         asked["trust"] = opening.trust
         _watch(screen, lambda **watching: search_options(task=task, **asked, **watching, **fields))
 
-    call(flag_app(task, fields, begin, EXAMPLES, _rest), task, rest)
+    call(flag_app(task, fields, begin, EXAMPLES, _rest, everything="--help-all" in arguments), task, rest)
 
 
 def _rest(

@@ -1,0 +1,387 @@
+"""Classifiers, taggers and small number models as graphs.
+
+    classifier    sequence(tokens (B, T) or steps (B, T, D)) → log_p (B, classes)
+                  step(token (B,) or x (B, D), carried…) → log_p of all read so far, carried…        forward models
+    tagger        sequence(…) → scores (B, T, classes) at every token or step; step(…) likewise
+                  word(characters (B, N), casing (B,)) → looks (B, W), features of a word for each of its tokens
+    transcriber   sequence(…) → logits (B, T, classes + 1), the last class is the blank
+    row           row(numbers (B, D), words (B, W)) → log_p or value
+
+A text classifier may be mixed with n-gram models: `sequence` then also reads `grams` (B, N), the ids of distinct
+n-grams in the vocabulary `ngrams`, and `counts` (B, N), 0 for padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from recur.data.text.tokenizers import CASINGS
+from recur.export.graphs import Graph, NetworkStates, PortableModel, TensorSpec, capture, flatten_state, prepare_model
+from recur.models.classifier import Classifier, Reader
+from recur.models.inputs import beside
+from recur.models.row import RowModel
+from recur.models.signals import Regressor, Transcriber
+from recur.models.tagger import Forms, OutputTagger, Tagger, WordTagger
+from recur.nn import CRF
+from recur.tasks.classes import classes_of
+from recur.tasks.classify.model import TextModel
+from recur.tasks.classify.tfidf import LinearText
+from recur.tasks.copy.predictor import Copier
+from recur.tasks.copy.task import BLANK, GO, MESSAGE, SYMBOLS
+from recur.tasks.predictor import Predictor
+from recur.tasks.table.predictor import RowPredictor
+from recur.tasks.tag.predictor import TextTagger
+
+INT64 = torch.int64
+
+
+class CarriedState:
+    """State that a reader carries from step to step: network states, pooling, time."""
+
+    def __init__(self, model: Reader) -> None:
+        self.model, self.states = model, NetworkStates(model.recurrent)
+        self.values, self.start = self.states.values, self.states.start()
+        self.pooled: list[TensorSpec] = []
+        if isinstance(model, Classifier):
+            self.pooled = _pooling_specs(model)
+            self.values += self.pooled
+            for value in self.pooled:
+                low = value.name.startswith(("most", "top"))
+                self.start[value.name] = torch.full(value.shape[1:], -torch.inf if low else 0.0)  # type: ignore[arg-type]
+        if model.clock is not None:
+            self.values.append(TensorSpec("t", ("B",), INT64))
+            self.start["t"] = torch.zeros((), dtype=INT64)
+
+    def state(self, given: Sequence[Tensor]) -> Any:
+        own = self.states.nested(given[: len(self.states.parts)])
+        return own if self.model.clock is None else (*own, (given[-1],))
+
+    def pool(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        first = len(self.states.parts)
+        return tuple(given[first : first + len(self.pooled)])
+
+
+def _pooling_specs(model: Classifier) -> list[TensorSpec]:
+    pooling, H, found = model.pooling, model.recurrent.output_size, list[TensorSpec]()
+    for part in pooling.parts:
+        if part == "max":
+            found.append(TensorSpec("most_max", ("B", H)))
+        elif part != "last":
+            heads = pooling.heads if part == "self-attention" else 1
+            name = part.replace("-", "_")
+            found += [
+                TensorSpec(f"total_{name}", ("B", heads, H)),
+                TensorSpec(f"weight_{name}", ("B", heads, 1)),
+                TensorSpec(f"top_{name}", ("B", heads, 1)),
+            ]
+    return found
+
+
+def _read_step(
+    model: Reader, x: Tensor, carried: CarriedState, given: Sequence[Tensor], more: Tensor | None = None
+) -> Any:
+    """Read one step like `Reader.read_step`, by a pass over a sequence of length one: only there the graph contains the
+    cell."""
+    vectors = model.embedding.vectors(x)
+    parts = [vectors] if more is None else [vectors, more]
+    state = carried.state(given)
+    if model.clock is not None:
+        *own, (t,) = state
+        inputs = beside(torch.cat(parts, -1), t, model.clock)
+        found = model.recurrent(inputs[:, None], tuple(own))
+        return found.outputs[:, 0], (*flatten_state(found.state),), (t + 1,)
+    found = model.recurrent(torch.cat(parts, -1)[:, None], state)
+    return found.outputs[:, 0], tuple(flatten_state(found.state)), ()
+
+
+# Classifiers ------------------------------------------------------------------------------------------------------
+
+
+class NGramModels(nn.Module):
+    """The n-gram models of `LinearText` on n-gram ids (B, N) with counts (B, N)."""
+
+    idf: Tensor
+    weight: Tensor
+    bias: Tensor
+    bayes: Tensor
+    prior: Tensor
+
+    def __init__(self, linear: LinearText) -> None:
+        super().__init__()
+        for name in ("idf", "weight", "bias", "bayes", "prior"):
+            self.register_buffer(name, getattr(linear, name).detach().clone())
+
+    def forward(self, grams: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities (B, classes) of naive Bayes and of logistic regression."""
+        there = (counts > 0).to(counts.dtype)[..., None]
+        bayes = (embedding(grams, self.bayes) * there).sum(1) + self.prior
+        x = counts * self.idf[grams]
+        x = x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+        regression = (embedding(grams, self.weight) * x[..., None]).sum(1) + self.bias
+        return bayes.log_softmax(-1), regression.log_softmax(-1)
+
+
+class ClassifierGraph(nn.Module):
+    def __init__(self, model: Classifier, blended: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.grams = (
+            NGramModels(model.linear) if blended and isinstance(model, TextModel) and model.linear is not None else None
+        )
+
+    def forward(self, x: Tensor, *more: Tensor) -> tuple[Tensor]:
+        log_p = self.model(x, None).log_softmax(-1)
+        if self.grams is not None:
+            assert isinstance(self.model, TextModel)
+            assert self.model.blend is not None
+            return (self.model.blend(log_p, *self.grams(*more)),)
+        return (self.model.temperature(log_p) if isinstance(self.model, TextModel) else log_p,)
+
+
+class ClassifierStep(nn.Module):
+    def __init__(self, model: Classifier, carried: CarriedState) -> None:
+        super().__init__()
+        self.model, self.carried = model, carried
+
+    def forward(self, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        h, state, t = _read_step(self.model, x, self.carried, given)
+        pooled, pool = self.model.pooling.step(h, self.carried.pool(given) or None)
+        log_p = self.model.output(pooled).log_softmax(-1)
+        if isinstance(self.model, TextModel):
+            log_p = self.model.temperature(log_p)
+        return (log_p, *state, *pool, *t)
+
+
+def build_classifier(predictor: Predictor[Any], plain: bool = True) -> PortableModel:
+    """Build the graphs of a classifier of texts or numbers.
+
+    plain: False exports the network without the n-gram models.
+    """
+    model, vocabs = prepare_model(predictor.model), predictor.run.vocabs
+    assert isinstance(model, Classifier)
+    labels = classes_of(vocabs["labels"])
+    mixed = isinstance(model, TextModel) and model.blend is not None
+    whole, one, settings = _input_specs(predictor)
+    inputs = [whole]
+    if mixed and plain:
+        inputs += [TensorSpec("grams", ("B", "N"), INT64, len(vocabs["ngrams"]) - 4), TensorSpec("counts", ("B", "N"))]
+        settings["grams"] = vocabs["ngrams"].tokenizer.kind
+    output = TensorSpec("log_p", ("B", len(labels)))
+    graphs = {"sequence": capture("sequence", ClassifierGraph(model, plain), inputs, [output])}
+    carried = CarriedState(model)
+    streams = _streams(model)
+    if streams:
+        given = [one, *carried.values]
+        graphs["step"] = capture("step", ClassifierStep(model, carried), given, [output, *carried.values])
+    notes: list[str] = []
+    if mixed:
+        settings["mixed"] = plain
+        if not plain:
+            notes.append("the network alone with its temperature; recur predict mixes it with n-gram models")
+        elif streams:
+            notes.append("step by step it is the network alone with its temperature, as in streaming")
+    kept = {name: vocab for name, vocab in vocabs.items() if name != "ngrams" or (mixed and plain)}
+    return PortableModel(
+        "classify", "classifier", predictor.name, graphs, carried.start if streams else {}, kept, labels,
+        settings=settings, network=model.recurrent, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _input_specs(predictor: Predictor[Any]) -> tuple[TensorSpec, TensorSpec, dict[str, Any]]:
+    """Return the specs of a sequence and of a step, and settings of the input."""
+    vocabs = predictor.run.vocabs
+    if "vocab" in vocabs:
+        K = len(vocabs["vocab"])
+        return TensorSpec("tokens", ("B", "T"), INT64, K), TensorSpec("token", ("B",), INT64, K), {"reads": "tokens"}
+    stack, D = int(predictor.task.options.stack), len(classes_of(vocabs["features"]))
+    settings = {"reads": "numbers", "features": D, "stack": stack}
+    return TensorSpec("x", ("B", "T", stack * D)), TensorSpec("x", ("B", stack * D)), settings
+
+
+def _streams(model: Reader) -> bool:
+    return model.recurrent.direction == "forward"
+
+
+# Taggers ----------------------------------------------------------------------------------------------------------
+
+
+class TaggerGraph(nn.Module):
+    """Scores at every token; `looks` (B, T, W) are the features of the token's word."""
+
+    def __init__(self, model: Reader) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, *looks: Tensor) -> tuple[Tensor]:
+        return (self.model.output(self.model.read(x, None, *looks)),)
+
+
+class TaggerStep(nn.Module):
+    def __init__(self, model: Reader, carried: CarriedState, looks: bool) -> None:
+        super().__init__()
+        self.model, self.carried, self.looks = model, carried, looks
+
+    def forward(self, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        more, given = (given[0], given[1:]) if self.looks else (None, given)
+        h, state, t = _read_step(self.model, x, self.carried, given, more)
+        return (self.model.output(h), *state, *t)
+
+
+class WordFeatures(nn.Module):
+    """Character and casing features of words, one word per row, all of the same length."""
+
+    def __init__(self, model: WordTagger) -> None:
+        super().__init__()
+        self.forms = model.forms
+
+    def forward(self, characters: Tensor, casing: Tensor) -> tuple[Tensor]:
+        assert self.forms is not None
+        return (self.forms(Forms(characters, None, casing, casing)),)
+
+
+class OutputTaggerStep(nn.Module):
+    """Step of a tagger that reads its previous tag; it has no pass over a sequence."""
+
+    def __init__(self, model: OutputTagger) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, token: Tensor, y: Tensor, t: Tensor) -> tuple[Tensor, ...]:
+        scores, ((y,), (t,)) = self.model.step(token, ((y,), (t,)))
+        return scores, y, t
+
+
+def build_tagger(predictor: Predictor[Any]) -> PortableModel:
+    """Build the graphs of a tagger of words or of steps of numbers."""
+    model = prepare_model(predictor.model)
+    assert isinstance(model, Reader | OutputTagger)
+    whole, one, settings = _input_specs(predictor)
+    settings["words"] = isinstance(predictor, TextTagger)
+    return build_tagger_graphs(
+        "tag", predictor, model, whole, one, classes_of(predictor.run.vocabs["labels"]), settings
+    )
+
+
+def build_tagger_graphs(
+    task: str,
+    predictor: Predictor[Any],
+    model: Reader | OutputTagger,
+    whole: TensorSpec,
+    one: TensorSpec,
+    labels: tuple[str, ...],
+    settings: dict[str, Any],
+) -> PortableModel:
+    vocabs, name = predictor.run.vocabs, predictor.name
+    if isinstance(model, OutputTagger):
+        K = len(labels)
+        before = [TensorSpec("y", ("B", K)), TensorSpec("t", ("B",), INT64)]
+        begin = {"y": torch.zeros(K), "t": torch.zeros((), dtype=INT64)}
+        step = capture("step", OutputTaggerStep(model), [one, *before], [TensorSpec("scores", ("B", K)), *before])
+        settings |= {"crf": False}
+        return PortableModel(task, "tagger", name, {"step": step}, begin, vocabs, labels, settings=settings)
+    blank = isinstance(model, Transcriber)
+    width = len(labels) + blank
+    graphs: dict[str, Graph] = {}
+    carried, looks = CarriedState(model), list[TensorSpec]()
+    if isinstance(model, WordTagger) and model.forms is not None:
+        looks, characters = [TensorSpec("looks", ("B", model.forms.width))], vocabs["characters"]
+        given = [
+            TensorSpec("characters", ("B", "N"), INT64, len(characters)),
+            TensorSpec("casing", ("B",), INT64, len(CASINGS)),
+        ]
+        graphs["word"] = capture("word", WordFeatures(model), given, looks)
+    along = [TensorSpec(value.name, ("B", "T", value.shape[1])) for value in looks]
+    graphs["sequence"] = capture(
+        "sequence", TaggerGraph(model), [whole, *along], [TensorSpec("scores", ("B", "T", width))]
+    )
+    if _streams(model):
+        module, scores = TaggerStep(model, carried, bool(looks)), TensorSpec("scores", ("B", width))
+        graphs["step"] = capture("step", module, [one, *looks, *carried.values], [scores, *carried.values])
+    tables: dict[str, Tensor] = {}
+    tags = getattr(model, "tags", None)
+    if isinstance(tags, CRF):
+        tables = {f"moves_{part}": scores.detach().clone() for part, scores in tags.moves()._asdict().items()}
+    settings |= {"crf": bool(tables)}
+    if blank:
+        settings["blank"] = len(labels)
+    start = carried.start if "step" in graphs else {}
+    kind = "transcriber" if blank else "tagger"
+    return PortableModel(task, kind, name, graphs, start, vocabs, labels, tables, settings, model.recurrent)
+
+
+class SingleOutput(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given: Tensor) -> tuple[Tensor]:
+        return (self.model(*given),)
+
+
+def build_adder(predictor: Predictor[Regressor]) -> PortableModel:
+    graph = capture(
+        "sequence",
+        SingleOutput(prepare_model(predictor.model)),
+        [TensorSpec("x", ("B", "T", 2))],
+        [TensorSpec("value", ("B",))],
+    )
+    settings = {"reads": "numbers", "features": 2, "stack": 1}
+    return PortableModel("adding", "numbers", predictor.name, {"sequence": graph}, settings=settings)
+
+
+def build_copier(predictor: Copier) -> PortableModel:
+    """Build a tagger of token ids: 0 … 7, blank, and the recall signal."""
+    model = prepare_model(predictor.model)
+    assert isinstance(model, Tagger | OutputTagger)
+    tokens, token = (
+        TensorSpec(name, shape, torch.int64, SYMBOLS + 2) for name, shape in (("tokens", ("B", "T")), ("token", ("B",)))
+    )
+    labels = (*tuple(str(k) for k in range(SYMBOLS)), "")
+    settings = {
+        "reads": "tokens",
+        "words": False,
+        "silence": BLANK,
+        "go": GO,
+        "message": MESSAGE,
+        "length": predictor.task.length,
+    }
+    return build_tagger_graphs("copy", predictor, model, tokens, token, labels, settings)
+
+
+class RowGraph(nn.Module):
+    """Model of a table row: numbers (B, D), NaN where missing, and categories as one-hot (B, W)."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, model: RowModel, options: Any) -> None:
+        super().__init__()
+        self.model, self.classes = model, bool(options.classes)
+        self.register_buffer("mean", torch.tensor(options.column_mean, dtype=torch.float64))
+        self.register_buffer("deviation", torch.tensor(options.column_deviation, dtype=torch.float64))
+
+    def forward(self, numbers: Tensor, words: Tensor) -> tuple[Tensor]:
+        D = numbers.shape[1]
+        x = (numbers - self.mean[:D]) / self.deviation[:D]
+        found: Tensor = self.model(torch.cat([torch.where(x == x, x, 0.0).float(), words], dim=1))
+        if self.classes:
+            return (found.log_softmax(-1),)
+        return (found[:, 0].to(torch.float64) * self.deviation[-1] + self.mean[-1],)
+
+
+def build_row_model(predictor: RowPredictor) -> PortableModel:
+    model, o, vocabs = prepare_model(predictor.model), predictor.task.options, predictor.run.vocabs
+    assert isinstance(model, RowModel)
+    numbers, words = (classes_of(vocabs[name]) for name in ("numbers", "words"))
+    labels = classes_of(vocabs["labels"]) if o.classes else ()
+    output = TensorSpec("log_p", ("B", len(labels))) if labels else TensorSpec("value", ("B",), torch.float64)
+    inputs = [TensorSpec("numbers", ("B", len(numbers)), torch.float64), TensorSpec("words", ("B", len(words)))]
+    graph = capture("row", RowGraph(model, o), inputs, [output])
+    settings = {"numbers": list(numbers), "words": list(words), "target": o.target}
+    kind = "classifier" if labels else "numbers"
+    return PortableModel("table", kind, predictor.name, {"row": graph}, vocabs=vocabs, labels=labels, settings=settings)
