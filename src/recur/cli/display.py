@@ -1,4 +1,7 @@
-"""Figures of trained models as tables on the screen."""
+"""Display of training and evaluation results: live curve against the baseline, tables, confusion matrices.
+
+On a terminal the training display is redrawn in place; elsewhere each evaluation is one line.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ if TYPE_CHECKING:
     from recur.training import Event, Outcome
 
 TABLES = ("beside", "confusion", "classes", "types", "metric", "verdict", "try")
-"""What is shown in a way of its own."""
+"""Entries that are printed in a table of their own."""
 
 
 def show_texts(screen: Screen, rows: Sequence[JsonObject]) -> None:
-    """Language models and n-grams, a line each."""
+    """Print language models and n-grams, one row each."""
     shown = table("", "model", "perplexity", "bits/char", "tokens", "unknown", "tokens/s")
     for row in rows:
         bits, rate = f"{row['bits_per_character']:.3f}", f"{row['tokens_per_second']:,.0f}"
@@ -35,7 +38,7 @@ def show_texts(screen: Screen, rows: Sequence[JsonObject]) -> None:
 
 
 def show_beside(screen: Screen, metric: str, row: JsonObject, plain: Sequence[JsonObject]) -> None:
-    """A model and plain ones in one table: the figure that decides first, and those others that both have."""
+    """Print a model and the baselines in one table: the deciding metric first, then the metrics that both have."""
     shared = [name for name, value in row.items() if isinstance(value, float) and any(name in entry for entry in plain)]
     columns = [metric, *(name for name in shared if name != metric)]
     where = "On the validation part" if metric.startswith("valid_") else ""
@@ -54,7 +57,7 @@ def _beside(where: str, columns: Sequence[str], entries: Sequence[JsonObject]) -
 
 
 def fits(screen: Screen, shown: Table) -> bool:
-    """Whether a table is as wide as the screen at most, its title aside."""
+    """Return True if a table without its title is not wider than the screen."""
     title, shown.title = shown.title, None
     unbounded = screen.out.options.update(width=sys.maxsize)
     width = screen.out.measure(shown, options=unbounded).maximum
@@ -68,7 +71,7 @@ def show_verdict(screen: Screen, remarks: Sequence[str]) -> None:
 
 
 def show_folds(screen: Screen, found: JsonObject) -> None:
-    """The mean over folds, of the model and of plain ones, and how far folds lie apart."""
+    """Print the mean and the deviation over folds for the model and the baselines."""
     rows = found["models"]
     if not rows:  # it was stopped before the first one ended
         return
@@ -84,7 +87,7 @@ def show_folds(screen: Screen, found: JsonObject) -> None:
 
 
 def show_models(screen: Screen, rows: Sequence[JsonObject]) -> None:
-    """Each model with the plain ones beside it in one table; what else is known of it; the confusion matrix."""
+    """Print each model with its baselines, other facts, and the confusion matrix."""
     for row in rows:
         metric = row.get("metric")
         beside = row.get("beside") or []
@@ -104,7 +107,7 @@ def show_models(screen: Screen, rows: Sequence[JsonObject]) -> None:
 
 
 def types_table(types: Mapping[str, Mapping[str, float]]) -> Table:
-    """Figures of each type, a line each."""
+    """Return the metrics of each type, one row each."""
     names = list(next(iter(types.values())))
     shown = table("", "type", *map(words, names))
     for kind, row in types.items():
@@ -113,7 +116,7 @@ def types_table(types: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def confusion_table(screen: Screen, classes: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
-    """The matrix, its columns by name or else by number; where neither fits the screen, the largest of its mistakes."""
+    """Return the confusion matrix with columns by name or by number; the most frequent mistakes if it is too wide."""
     numbers = [str(k) for k in range(1, len(classes) + 1)]
     numbered = [f"{k} {name}" for k, name in zip(numbers, classes, strict=True)]
     for rows, columns, gap in ((classes, [name[:8] for name in classes], 2), (numbered, numbers, 1)):
@@ -145,7 +148,7 @@ WIDTH, HEIGHT = 60, 8
 
 
 class Display:
-    """A callback of training (recur.training.events)."""
+    """Callback of training (recur.training.events) that draws its progress."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
@@ -195,7 +198,7 @@ class Display:
             self.live.update(self._screenful())
 
     def finish(self, outcome: Outcome) -> None:
-        """What it came to, beside plain models; what there is to say of it, and what to do next."""
+        """Print the result compared with the baselines, the verdict, and what to do next."""
         content = outcome.summary
         if self.metric in content:
             plain = [
@@ -254,7 +257,7 @@ class Display:
 
 
 def draw(curve: list[tuple[float, float]], metric: str, baseline: float | None = None, name: str = "baseline") -> str:
-    """A metric over seconds, on a logarithmic scale where less of it is better, and the baseline's as a dotted line."""
+    """Return a text plot of a metric over seconds, logarithmic if lower is better; the baseline is a dotted line."""
     higher = metric_of(metric).higher
     scale, back = (float, float) if higher else (math.log, math.exp)
     curve = [(seconds, v) for seconds, v in curve if (v >= 0 if higher else v > 0) and v < math.inf]

@@ -1,4 +1,4 @@
-"""What `recur lab parameters` compares: a text, a run or plain numbers, each with its network."""
+"""recur lab: short experiments that reproduce arguments of the textbook, with one figure and one paragraph each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sizes_by_numbers(k: int, tau: int, network: JsonObject) -> Experiment:
-    """No text: k tokens, and the network of `recur train` for as many."""
+    """Compare sizes for k tokens without a text, with the network that `recur train` would use."""
     from recur.data.text.tokenizers import SPECIALS
     from recur.diagnostics.lab import parameters
     from recur.tasks import make_options
@@ -67,7 +67,7 @@ def _types(vocab: Vocab) -> int:
 
 
 def _network(options: object, K: int) -> Network:
-    """The network of a language model's options, made and counted."""
+    """Return the network of a language model's options with its number of parameters."""
     from recur.diagnostics.lab.parameters import Network
     from recur.models import LanguageModel
     from recur.tasks.language.options import LanguageOptions

@@ -1,4 +1,4 @@
-"""Where a model that writes looked: in words, and as a figure."""
+"""recur predict: predictions of a trained model, line by line."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from recur.tasks.contract import Predictor
 
 PANELS = 6
-"""Sequences that a figure shows at most."""
+"""Maximum number of sequences in an attention figure."""
 
 INCHES = 0.28
-"""For each symbol."""
+"""Inches per symbol."""
 
 
 def in_words(attention: JsonObject) -> Iterator[str]:
-    """For each symbol written the one of the source that it looked at most, and how much."""
+    """Yield for each output symbol the source symbol with the largest attention weight."""
     for symbol, row in zip(attention["target"], attention["weights"], strict=True):
         most = max(range(len(row)), key=row.__getitem__)
         yield f"  {symbol} ← {attention['source'][most]} {row[most]:.2f}"
 
 
 def draw(found: Sequence[JsonObject], path: Path) -> None:
-    """The weights of some sequences, one below the other: what was written downwards, the source across."""
+    """Draw attention weights, one panel per sequence: output symbols downwards, source symbols across."""
     found = found[:PANELS]
     across, down = (max(len(one[side]) for one in found) for side in ("source", "target"))
     figure, axes = new_figure(
@@ -202,7 +202,7 @@ def no_run(named: Sequence[Path]) -> str:
 
 
 def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predictor[Any], list[str]]:
-    """The runs among what was named, as one model, and the rest."""
+    """Open the runs among the paths as one model; return it and the other paths."""
     from recur.runs import is_run
     from recur.tasks import open_predictor
 
@@ -213,7 +213,7 @@ def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predict
 
 
 class _Lines:
-    """The lines of a file, which has a name."""
+    """Lines of a named file."""
 
     def __init__(self, name: str, each_is_an_input: bool) -> None:
         self.name, self.each_is_an_input = name, each_is_an_input

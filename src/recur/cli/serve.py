@@ -1,4 +1,4 @@
-"""recur serve: trained models for many, over HTTP."""
+"""recur serve: HTTP server for trained models."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _check(port: int, host: str, token: tuple[str, ...], no_token: bool, session
 
 
 def _announce(screen: Screen, models: Models, address: str, tokens: tuple[str, ...], generated: bool) -> None:
-    """Where it is, what it has, and a line to try."""
+    """Print the address, the models and an example request."""
     for served in models:
         what = "completions, sessions" if served.writes else "sessions" if not served.no_sessions else "predictions"
         note = f" (no sessions: {served.no_sessions})" if served.no_sessions else ""

@@ -23,6 +23,7 @@ TRAINING = {
     "{name} must be a list, got {value}": "{name} 必须是列表，给出的是 {value}",
     "{name} must be true or false": "{name} 必须是 true 或 false",
     "device must be auto, cpu, cuda or cuda:N, got {value}": "device 必须是 auto、cpu、cuda 或 cuda:N，给出的是 {value}",
+    "unknown {kind} {value}; did you mean {guess}?": "未知的 {kind} {value}；是不是 {guess}？",
     "unknown {kind} {value}; did you mean {guess}? known: {names}": "未知的 {kind} {value}；是不是 {guess}？已知的有：{names}",
     "unknown {kind} {value}; known: {names}": "未知的 {kind} {value}；已知的有：{names}",
     "unknown text {name}": "没有名为 {name} 的文本",
@@ -50,7 +51,7 @@ TRAINING = {
     # what a process prints
     "to beat: {name}, {metric} {figure}": "要超过：{name}，{metric} {figure}",
     "nothing to beat: {why}": "没有可比的简单模型：{why}",
-    "stopping after the step in progress; Ctrl-C once more leaves at once": "做完这一步就停；再按一次 Ctrl-C 立即结束",
+    "stopping after the current step; press Ctrl-C again to exit at once": "完成当前步后停止；再按一次 Ctrl-C 立即退出",
     # what a text looks like
     "one": "1",
     "several": "多",
