@@ -155,6 +155,6 @@ def test_names_of_a_graph_and_shapes_that_are_tried(every: Every) -> None:
     assert largest_difference(graph, run_in_pytorch(graph)) == 0
     off = largest_difference(graph, lambda given: [-part for part in graph(*given)])
     assert off > 0.5
-    with pytest.raises(RecurError, match="y_00 came out as"):
+    with pytest.raises(RecurError, match="y_00 has the wrong type"):
         largest_difference(graph, lambda given: [part[None] for part in graph(*given)])
     assert value_names(graph)[0] == ["x", "h"]

@@ -85,7 +85,7 @@ def test_what_has_no_graph_is_refused_in_a_line(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OptionError, match="strategy iterated"):
         to_portable(drawn)
     monkeypatch.setattr("recur.export.forecasters.NegativeBinomial", type(counted.model.distribution))
-    with pytest.raises(OptionError, match="counted one by one"):
+    with pytest.raises(OptionError, match="--distribution negative-binomial has no graph"):
         to_portable(counted)
     run = runs.classify(tmp_path, baseline=False)
     both = open_predictor([run.run.path, run.run.path], "cpu")
