@@ -26,10 +26,9 @@ from campaigns.campaign import Attempt, dice
 from campaigns.damage import forge
 from campaigns.small import Undisturbed, forked, set_up
 from recur.data.text import SPECIALS
-from recur.export import export
+from recur.export import BUILDERS, export, to_portable
 from recur.export.escaping import unicode_text
-from recur.export.javascript_check import node
-from recur.export.portable import FORMS, portable
+from recur.export.html import find_node
 from recur.tasks import open_predictor
 
 TRIES = 270
@@ -87,13 +86,13 @@ class _Runs:
             self._undisturbed.result(task)
             if task == "forecast":  # whose columns are compared with those of the table, where it is there
                 Path("series.csv").unlink()
-            portable(open_predictor([path], "cpu", trust=True))
+            to_portable(open_predictor([path], "cpu", trust=True))
             self._known.add(task)
         return path
 
 
 def _attempt(number: int, runs: _Runs, rng: random.Random) -> Attempt:
-    tasks, targets = sorted(FORMS), sorted(TARGETS)
+    tasks, targets = sorted(BUILDERS), sorted(TARGETS)
     task, target = tasks[number % len(tasks)], targets[number // len(tasks) % len(targets)]
     whole = runs.path(task)
     copy = Path("runs") / _folder_name(rng)
@@ -317,7 +316,7 @@ def _check_page(path: Path, given: _Given) -> str | None:
     found = json.loads(about)
     if found["name"] != given.run.name or (given.labels and found["labels"] and found["labels"] != given.labels):
         return f"its data has other names: {found['name']!r}, {found['labels']!r}"
-    return _shown(page, given) if node() is not None else None
+    return _shown(page, given) if find_node() is not None else None
 
 
 def _shown(page: _Page, given: _Given) -> str | None:
@@ -325,7 +324,7 @@ def _shown(page: _Page, given: _Given) -> str | None:
     texts = json.dumps({name: page.inside[f"script#{name}"] for name in ("about", "weights")})
     for language in ("en", "zh"):
         Path("shown.js").write_text(SHOWN % (texts, json.dumps(language), json.dumps(os.path.abspath("page.js"))))
-        ran = subprocess.run([str(node()), "shown.js"], capture_output=True, text=True, errors="replace")
+        ran = subprocess.run([str(find_node()), "shown.js"], capture_output=True, text=True, errors="replace")
         if ran.returncode:
             return f"node does not run the page: {ran.stderr[-600:]}"
         name, size = json.loads(ran.stdout)

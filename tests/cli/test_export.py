@@ -92,7 +92,7 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     said = refusal(capsys, folder / "none", folder / "model.onnx")
     assert "the cell gru2014 has no program to export: GRU2014 has pointwise = False" in said
     said = refusal(capsys, folder / "own", folder / "own.safetensors")
-    assert "torch.nn has no Mine: LSTM, GRU and RNN are plain; --to torch and --to onnx take it whole" in said
+    assert "torch.nn has no Mine: expected LSTM, GRU or RNN; --to torch and --to onnx export the whole model" in said
     assert not [*folder.glob("model.onnx"), *folder.glob("model.pt2"), *folder.glob("own.safetensors")]
 
 
@@ -100,14 +100,17 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     ("network", "why"),
     [
         (Recurrent("elman", 3, 4, projection=2), "torch.nn has no elman with a projection"),
-        (Recurrent("lstm", 3, 4, direction="backward"), "torch.nn reads forward or both ways"),
-        (Recurrent("lstm", 3, 4, layers=2, top=2), "torch.nn's layers are of one width"),
-        (Recurrent("lstm", 3, 4, layers=2, connections=Connections(residual=True)), "no residual or skip connections"),
+        (Recurrent("lstm", 3, 4, direction="backward"), "torch.nn has no backward-only network"),
+        (Recurrent("lstm", 3, 4, layers=2, top=2), "torch.nn has one hidden size for all layers"),
+        (
+            Recurrent("lstm", 3, 4, layers=2, connections=Connections(residual=True)),
+            "no residual connections",
+        ),
     ],
     ids=["projected", "backward", "widths", "residual"],
 )
 def test_networks_that_torch_nn_has_not(network: Recurrent, why: str) -> None:
-    from recur.export.weights import check_plain
+    from recur.export.torch_weights import check_torch_layer
 
-    with pytest.raises(recur.RecurError, match=f"{why}.*--to torch and --to onnx take it whole"):
-        check_plain(network)
+    with pytest.raises(recur.RecurError, match=f"{why}.*--to torch and --to onnx export the whole model"):
+        check_torch_layer(network)

@@ -15,12 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recur.cli import terminal
+from recur.cli import screen as terminal
 from recur.cli.app import run
 from recur.cli.display import Display
 from recur.cli.options import Output
-from recur.cli.screen import DataConsole, Screen, facts, table
-from recur.cli.terminal import UNSAFE, VisibleFormatter, visible
+from recur.cli.screen import UNSAFE, DataConsole, Screen, VisibleFormatter, facts, table, visible
 from recur.training import Event
 from tests.cli.test_cli import json_of
 from tests.cli.test_display import MEASURED

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from recur.cli.app import run
+from recur.cli.display import confusion_table
 from recur.cli.options import Output
-from recur.cli.results import confusion_table
 from recur.cli.screen import Screen
 from recur.runs import Run
 from recur.tasks import task_of_run

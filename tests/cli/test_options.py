@@ -34,7 +34,7 @@ def flags(text: str) -> set[str]:
 
 
 def test_help_has_the_tasks_and_what_they_share_in_groups(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "--help"]) == 0
+    assert run(["train", "--help-all"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in task_names())
     assert all(title in shown for title in ("Network", "Optimisation", "Budget", "Machine", "Run"))
@@ -42,14 +42,39 @@ def test_help_has_the_tasks_and_what_they_share_in_groups(here: Path, capsys: py
     assert not {"horizon", "attention", "pool", "token"} & flags(shown)
 
 
+@pytest.mark.parametrize("task", [None, *task_names()])
+@pytest.mark.parametrize("columns", [80, 100])
+def test_help_fits_two_screens(
+    task: str | None, columns: int, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run(["train", *(["--task", task] if task else []), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= 50
+    assert "--help-all` lists every option" in shown
+    assert {"task", "out", "epochs", "minutes"} <= flags(shown)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("--learning-rate", {"--rate", "--lr"}), ("--num-unit", {"--hidden", "--hidden-size"}), ("--epoch", {"--epochs"})],
+)
+def test_an_unknown_flag_gets_a_suggestion(
+    typed: str, meant: set[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "book.txt", typed, "3"]) == 2
+    said = capsys.readouterr().err
+    assert any(f"unknown option {typed}; did you mean {flag}? See recur train --help." in said for flag in meant)
+
+
 @pytest.mark.parametrize("task", task_names())
 def test_help_on_a_task_has_its_options_and_no_others(
     task: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["train", "--task", task, "--help"]) == 0
+    assert run(["train", "--task", task, "--help-all"]) == 0
     shown = flags(capsys.readouterr().out)
     own = {name.rstrip("_") for name in options_class(task).names()} - {"texts"}
-    run_flags = {"task", "config", "out", "folds", "tensorboard", "trust", "json", "quiet", "help"}
+    run_flags = {"task", "config", "out", "folds", "tensorboard", "trust", "json", "quiet", "help", "help_all"}
     negative = {f"no_{name}" for name in own}
     assert own | run_flags <= shown
     assert not {name for name in shown - own - run_flags - negative if name not in ("label", "direction")}
@@ -114,11 +139,11 @@ def test_symbols_between_spaces_are_seen(here: Path, capsys: pytest.CaptureFixtu
         ("train book.txt --horizon 3", "--horizon belongs to forecast; the task here is language"),
         ("train book.txt --no-feedback", "--no-feedback belongs to conditional and seq2seq"),
         ("train book.txt --hiden 3", "--hiden"),
-        ("train --config", "--config needs a value behind it"),
-        ("train --task", "--task needs a value behind it"),
-        ("train --task classify", "the task classify trains on files; name one"),
-        ("train --task forecast", "the task forecast trains on files; name one"),
-        ("train --texts book.txt --quiet", "texts have no flag: recur train FILE"),
+        ("train --config", "--config needs a value"),
+        ("train --task", "--task needs a value"),
+        ("train --task classify", "the task classify learns from a file; name one"),
+        ("train --task forecast", "the task forecast learns from a file; name one"),
+        ("train --texts book.txt --quiet", "training files are positional arguments: recur train FILE"),
         ("train --config list.toml", "list.toml: task must be text, got 3"),
         ("train --config other.toml", "other.toml: --horizon belongs to forecast; the task here is language"),
         ("train book.txt --schedule often --out new", "schedule 'often' is not one of"),

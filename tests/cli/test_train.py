@@ -137,7 +137,7 @@ def test_prompts_one_after_the_other(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("sample runs/book --beam 3 --samples 2", "a beam searches for the likeliest text"),
+        ("sample runs/book --beam 3 --samples 2", "--beam is a search: it cannot be combined with --samples"),
         ("sample runs/book --label x", "was not trained with --task conditional"),
         ("eval model.arpa", "an ARPA file has no text of its own"),
         ("eval runs/book --beam 2", "--beam is not for the task language"),

@@ -66,4 +66,4 @@ def test_no_memory_left_is_one_line(here: Path, capfd: pytest.CaptureFixture[str
         assert run(["train", "book.txt", "--hidden", "3000", "--device", "cuda", "--steps", "1", "-q"]) == 2
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert capfd.readouterr().err.strip().splitlines()[-1].startswith("recur: not enough memory")
+    assert capfd.readouterr().err.strip().splitlines()[-1].startswith("recur: out of memory")

@@ -14,9 +14,9 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from recur.export.c import header
-from recur.export.graphs import Portable
-from recur.export.portable import portable
+from recur.export import to_portable
+from recur.export.c_header import header
+from recur.export.graphs import PortableModel
 from tests.export import runs
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -84,7 +84,7 @@ CALLS = {
 }  # fmt: skip
 
 
-def calls(form: Portable) -> str:
+def calls(form: PortableModel) -> str:
     """A program that calls a header's interface."""
     reads, kind = form.settings.get("reads"), form.kind
     if kind in ("language", "writer"):
@@ -101,9 +101,9 @@ def calls(form: Portable) -> str:
     return f"{TEXTS}int main(void) {{ {rounds} return 0; }}\n"
 
 
-def failures(form: Portable, quantize: bool, folder: Path) -> list[str]:
+def failures(form: PortableModel, quantize: bool, folder: Path) -> list[str]:
     """By which compilers a header does not compile, or its test fails."""
-    text = header(form, "model", 60, quantize)[1]
+    text = header(form, "model", 60, quantize).text
     (folder / "model.h").write_text(text)
     (folder / "calls.c").write_text('#include "model.h"\n' + calls(form))
     found = []
@@ -137,7 +137,7 @@ def main() -> None:
         if not name.startswith(asked):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            form = portable(make(Path(folder)))
+            form = to_portable(make(Path(folder)))
             for quantize in (False, True):
                 found = failures(form, quantize, Path(folder))
                 failed += len(found)

@@ -20,14 +20,11 @@ import pytest
 import recur
 from campaigns.export import C_CODE, ENDS, MARKER, hostile
 from recur.cli.app import run
-from recur.export import Options, Written, c, html, pt2
-from recur.export.escaping import c_comment, c_string, filled, html_text, identifier, json_text, unicode_text
-from recur.export.graphs import Portable, States, Value
-from recur.export.interrupts import interruptible, keep_files
-from recur.export.javascript_check import in_node
-from recur.export.javascript_model import JavaScript, source
-from recur.export.parts import metadata
-from recur.export.portable import portable
+from recur.export import ExportOptions, ExportResult, c_header, html, to_portable, torch_export
+from recur.export.artifacts import interruptible, keep_files, metadata
+from recur.export.escaping import c_comment, c_string, fill_template, html_text, identifier, json_text, unicode_text
+from recur.export.graphs import NetworkStates, PortableModel, TensorSpec
+from recur.export.html import JavaScriptModel, read_source, run_in_node
 from tests.export import runs
 from tests.export.c_library import library, needs_gcc
 from tests.export.node import needs_node
@@ -54,7 +51,7 @@ def test_comments_and_strings_of_c_hold_anything(names: list[str], tmp_path: Pat
 
 @needs_node
 def test_json_is_an_expression_of_javascript(names: list[str]) -> None:
-    assert in_node(f"const names = {json_text(names)};", "return names;") == names
+    assert run_in_node(f"const names = {json_text(names)};", "return names;") == names
     assert json.loads(json_text(names)) == names
     assert json_text(names).isprintable()
     assert not set(json_text(names)) & set("<>&")
@@ -79,15 +76,17 @@ def test_text_of_html_is_text(names: list[str]) -> None:
 
 
 def test_a_template_is_filled_in_one_pass() -> None:
-    assert filled("<{a}> {b}", {"a": "{b}", "b": "{a}"}) == "<{b}> {a}"
+    assert fill_template("<{a}> {b}", {"a": "{b}", "b": "{a}"}) == "<{b}> {a}"
     with pytest.raises(KeyError):
-        filled("{missing}", {})
+        fill_template("{missing}", {})
 
 
 @needs_node
 def test_a_sentence_of_a_page_is_filled_in_one_pass() -> None:
-    code = 'const navigator = { language: "en" };\n' + source("words.js")
-    said = in_node(code, 'return [t("not_number", { line: "{value}", value: "$& {line}" }), factName("constructor")];')
+    code = 'const navigator = { language: "en" };\n' + read_source("words.js")
+    said = run_in_node(
+        code, 'return [t("not_number", { line: "{value}", value: "$& {line}" }), factName("constructor")];'
+    )
     assert said == ["Line {value}: “$& {line}” is no number.", "constructor"]
 
 
@@ -97,7 +96,7 @@ def test_names_of_values_are_identifiers() -> None:
     assert identifier("*/") == "u002au002f"
     assert identifier("0") == "v0"
     with pytest.raises(ValueError, match="identifier"):
-        Value("x;", ())
+        TensorSpec("x;", ())
 
     class Own(recur.Cell):
         gates = ("ħ",)
@@ -106,33 +105,35 @@ def test_names_of_values_are_identifiers() -> None:
         def step(self, x: Any, h: Any, s: Any) -> Any:
             return (x.ħ.tanh() + h.ħ,)
 
-    assert [name for _, name, _ in States(recur.Recurrent(Own(), 2, 3)).parts] == ["u0127_0"]
+    assert [name for _, name, _ in NetworkStates(recur.Recurrent(Own(), 2, 3)).parts] == ["u0127_0"]
 
 
 # Files ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def classifier() -> Portable:
-    return portable(runs.numbers(Path()))
+def classifier() -> PortableModel:
+    return to_portable(runs.numbers(Path()))
 
 
 @needs_gcc
 @pytest.mark.parametrize("end", ["*\\ ", "*/", "*??/\n/", "*\\\n/", "@*/", "*\\\\/"])
-def test_a_label_is_no_code(end: str, classifier: Portable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_label_is_no_code(
+    end: str, classifier: PortableModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The self-test of an export compiles and runs the header."""
     monkeypatch.chdir(tmp_path)
     label = f"{end} {C_CODE} /*"
     attacked = dataclasses.replace(classifier, labels=(label, "b"), facts={"classes": label, label: "x"})
-    assert c.write(attacked, tmp_path / "m.h", Options()).difference is not None
+    assert c_header.write(attacked, tmp_path / "m.h", ExportOptions()).difference is not None
     assert not (tmp_path / MARKER).exists()
     assert MARKER in (tmp_path / "m.h").read_text(), "the comment still names the classes"
 
 
 @needs_gcc
-def test_a_number_that_is_no_class_has_no_name(classifier: Portable, tmp_path: Path) -> None:
+def test_a_number_that_is_no_class_has_no_name(classifier: PortableModel, tmp_path: Path) -> None:
     """As in `model_label(model_predict(…))` of an empty input, which is -1."""
-    text = c.header(classifier, "model", 60)[1]
+    text = c_header.header(classifier, "model", 60).text
     calls = "const char *name(int32_t k);\nconst char *name(int32_t k) { return model_label(k); }\n"
     named = library(tmp_path, {"model": text}, calls, "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error").name
     named.restype = ctypes.c_char_p
@@ -141,9 +142,11 @@ def test_a_number_that_is_no_class_has_no_name(classifier: Portable, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["{script}", "{about}", "{weights}", "{style}", "<title><script>", "a\udcff"])
-def test_a_page_is_whole_whatever_its_name_is(name: str, classifier: Portable) -> None:
+def test_a_page_is_whole_whatever_its_name_is(name: str, classifier: PortableModel) -> None:
     def scripts(name: str) -> list[str]:
-        text = html.page(dataclasses.replace(classifier, name=f"runs/{name}"), JavaScript("own()", {}, "AAAA"), True)
+        text = html.page(
+            dataclasses.replace(classifier, name=f"runs/{name}"), JavaScriptModel("own()", {}, "AAAA"), True
+        )
         text.encode()
         return re.findall(r"<script(?: [^>]*)?>.*?</script>", text, flags=re.DOTALL)
 
@@ -152,7 +155,7 @@ def test_a_page_is_whole_whatever_its_name_is(name: str, classifier: Portable) -
     assert json.loads(found[0].partition(">")[2].removesuffix("</script>"))["name"] == name
 
 
-def test_metadata_can_be_written(classifier: Portable, names: list[str]) -> None:
+def test_metadata_can_be_written(classifier: PortableModel, names: list[str]) -> None:
     attacked = dataclasses.replace(classifier, labels=tuple(names), name="runs/a\udcff")
     said = metadata(attacked, attacked.graphs["sequence"])
     assert said["run"] == "a\ufffd"
@@ -192,12 +195,12 @@ def test_an_interrupt_that_torch_loses_ends_an_export(
     options: Any = runs.SMALL
     recur.fit(tmp_path / "text.txt", task="language", window=8, batch=2, out=tmp_path / "lm", **options)
 
-    def write(portable: Portable, path: Path, options: Options) -> Written:
+    def write(portable: PortableModel, path: Path, options: ExportOptions) -> ExportResult:
         press()
         keep_files({path: b"whole"})
-        return Written((path,), 0, None)
+        return ExportResult((path,), 0, None)
 
-    monkeypatch.setattr(pt2, "write", write)
+    monkeypatch.setattr(torch_export, "write", write)
     capsys.readouterr()
     assert run(["export", str(tmp_path / "lm"), str(tmp_path / "m.pt2")]) == 130
     assert capsys.readouterr().err == "recur: stopped\n"

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import recur
-from recur.export import export
-from recur.export.portable import portable
+from recur.export import export, to_portable
 from tests.export import runs
 from tests.export.c_library import needs_gcc
 from tests.support import close
@@ -24,7 +23,7 @@ def test_a_graph_gives_what_the_model_gives(kind: str, tmp_path: Path) -> None:
         model = runs.table(tmp_path, ["up" if k % 2 else "down" for k in range(60)])
     else:
         model = recur.fit(task=kind, length=5, **runs.SMALL)
-    found = portable(model)
+    found = to_portable(model)
     if kind == "adding":
         x = torch.rand(2, 7, 2)
         (value,) = found.graphs["sequence"](x)

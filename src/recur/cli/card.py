@@ -1,4 +1,4 @@
-"""recur card: what a run says of itself, as a model card."""
+"""recur card: model card of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recur cell: a cell of one's own, checked and measured."""
+"""recur cell: check and benchmark of a custom cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recur eval: trained models, and n-grams, measured on a text or a table."""
+"""recur eval: evaluation of trained models and n-grams on a text or a table."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from recur.cli.display import show_models, show_texts, show_verdict
 from recur.cli.options import OpeningTexts, Output
 from recur.cli.predict import no_run
-from recur.cli.results import show_models, show_texts, show_verdict
 from recur.cli.screen import Screen
 from recur.errors import OptionError
 from recur.options import NonNegative, checked
@@ -150,7 +150,7 @@ def eval(
 def _in_fewer_bits(
     screen: Screen, weights: str, predictor: Predictor[Any], plain: JsonObject, measure: Callable[[], JsonObject]
 ) -> JsonObject:
-    """The row of a model again, with its weights in fewer bits, and by how many per cent its perplexity rose."""
+    """Evaluate a model again with quantized weights; return its row with the change of perplexity in per cent."""
     if "perplexity" not in plain:
         raise OptionError(f"--weights bounds a change of perplexity, and {predictor.name} has none")
     predictor.use_products(weights)
@@ -181,7 +181,7 @@ def _measure(screen: Screen, predictor: Predictor[Any], texts: list[str], option
 def _measure_text(
     screen: Screen, predictor: Predictor[Any], texts: list[str], ngrams: bool, options: JsonObject
 ) -> list[JsonObject]:
-    """A language model's row, and the n-gram's below it."""
+    """Return the row of a language model and the rows of its n-gram baselines."""
     from recur.tasks.common.verdict import verdict_json
 
     with screen.counting(f"measuring {predictor.name}") as progress:

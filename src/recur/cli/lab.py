@@ -1,8 +1,8 @@
-"""recur lab: short experiments that reproduce the textbook's arguments, one figure and one paragraph each."""
+"""recur lab: short experiments that reproduce arguments of the textbook, with one figure and one paragraph each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,10 +11,72 @@ from cyclopts import App, Parameter
 from recur.cli.options import Common, Opening
 from recur.cli.screen import Screen, table
 from recur.errors import OptionError
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
+    from recur.data.text import Vocab
     from recur.diagnostics.lab import Experiment
+    from recur.diagnostics.lab.parameters import Network
     from recur.utils.types import JsonObject
+
+
+def sizes_by_numbers(k: int, tau: int, network: JsonObject) -> Experiment:
+    """Compare sizes for k tokens without a text, with the network that `recur train` would use."""
+    from recur.data.text.tokenizers import SPECIALS
+    from recur.diagnostics.lab import parameters
+    from recur.tasks import make_options
+
+    if k < 1:
+        raise OptionError(f"--k must be at least 1, got {k}")
+    return parameters(k, _network(make_options("language", network), k + len(SPECIALS)), tau)
+
+
+def sizes_of_text(sources: Sequence[str], token: str, tau: int, network: JsonObject) -> Experiment:
+    from recur.data.text import Corpus, fit_vocab
+    from recur.diagnostics.lab import parameters
+    from recur.diagnostics.lab.parameters import count_text
+    from recur.tasks import make_options, task_class
+
+    corpus = Corpus.of(*sources)
+    vocab = fit_vocab(corpus, token)
+    made = make_options("language", {"texts": list(sources), "token": token, **network})
+    settled = task_class("language").settle(made)
+    return parameters(_types(vocab), _network(settled, len(vocab)), tau, count_text(corpus, vocab, tau))
+
+
+def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int, trust: bool) -> Experiment:
+    from recur.data.text import Corpus
+    from recur.diagnostics.lab import parameters
+    from recur.diagnostics.lab.parameters import Network, count_text
+    from recur.tasks import open_predictor
+    from recur.tasks.language.data import corpora
+    from recur.tasks.language.predictor import Language
+
+    language = open_predictor([run], "cpu", trust)
+    if not isinstance(language, Language):
+        raise OptionError(f"{run} is a run of the task {language.task.name}, and --run takes one of the task language")
+    if not sources:
+        language.find_texts("texts", "valid")
+    corpus = Corpus.of(*sources) if sources else corpora(language.options)[0]
+    network = Network(f"the network of {run}", language.model.size)
+    return parameters(_types(language.vocab), network, tau, count_text(corpus, language.vocab, tau))
+
+
+def _types(vocab: Vocab) -> int:
+    return int(vocab.predictable().sum())
+
+
+def _network(options: object, K: int) -> Network:
+    """Return the network of a language model's options with its number of parameters."""
+    from recur.diagnostics.lab.parameters import Network
+    from recur.models import LanguageModel
+    from recur.tasks.language.options import LanguageOptions
+
+    assert isinstance(options, LanguageOptions)
+    size = LanguageModel(K, options).size
+    deep = f" in {options.layers} layers" if options.layers > 1 else ""
+    return Network(f"A language model of {options.hidden} {options.cell} units{deep}", size)
+
 
 verb = App(
     name="lab",
@@ -145,7 +207,6 @@ def parameters(
     run
         Take this trained language model instead, with its vocabulary; without a text, that which it learned from.
     """
-    from recur.cli.sizes import sizes_by_numbers, sizes_of_run, sizes_of_text
 
     given = {"cell": cell, "hidden": hidden, "layers": layers}
     network = {name: value for name, value in given.items() if value is not None}

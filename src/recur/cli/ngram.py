@@ -1,4 +1,4 @@
-"""recur ngram: an n-gram model from a text, and how well it predicts another."""
+"""recur ngram: train an n-gram model and evaluate it on a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recur predict: what a trained model makes of each line."""
+"""recur predict: predictions of a trained model, line by line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.attention import PANELS, draw, in_words
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError, shown
+from recur.utils.plotting import new_figure, save
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.tasks.common.predictor import Predictor
+
+PANELS = 6
+"""Maximum number of sequences in an attention figure."""
+
+INCHES = 0.28
+"""Inches per symbol."""
+
+
+def in_words(attention: JsonObject) -> Iterator[str]:
+    """Yield for each output symbol the source symbol with the largest attention weight."""
+    for symbol, row in zip(attention["target"], attention["weights"], strict=True):
+        most = max(range(len(row)), key=row.__getitem__)
+        yield f"  {symbol} ← {attention['source'][most]} {row[most]:.2f}"
+
+
+def draw(found: Sequence[JsonObject], path: Path) -> None:
+    """Draw attention weights, one panel per sequence: output symbols downwards, source symbols across."""
+    found = found[:PANELS]
+    across, down = (max(len(one[side]) for one in found) for side in ("source", "target"))
+    figure, axes = new_figure(
+        len(found), width=max(3.0, INCHES * across + 1.5), height=len(found) * (INCHES * down + 1.2)
+    )
+    for axis, one in zip(axes, found, strict=True):
+        axis.imshow(one["weights"], cmap="Greys", vmin=0, vmax=1)
+        axis.set_xticks(range(len(one["source"])), one["source"], rotation=90)
+        axis.set_yticks(range(len(one["target"])), one["target"])
+        axis.xaxis.tick_top()
+    save(figure, path)
+
 
 verb = App(
     help_epilogue="""Examples:
@@ -173,7 +202,7 @@ def no_run(named: Sequence[Path]) -> str:
 
 
 def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predictor[Any], list[str]]:
-    """The runs among what was named, as one model, and the rest."""
+    """Open the runs among the paths as one model; return it and the other paths."""
     from recur.runs import is_run
     from recur.tasks import open_predictor
 
@@ -184,7 +213,7 @@ def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predict
 
 
 class _Lines:
-    """The lines of a file, which has a name."""
+    """Lines of a named file."""
 
     def __init__(self, name: str, each_is_an_input: bool) -> None:
         self.name, self.each_is_an_input = name, each_is_an_input

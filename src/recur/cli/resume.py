@@ -1,4 +1,4 @@
-"""recur resume: go on with a run exactly where it stopped."""
+"""recur resume: resume a stopped run from its checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recur.utils.launch import hush, launch
 
 verb = App(
     help_epilogue="""Examples:
-  recur resume runs/book                      what was left of its budget
+  recur resume runs/book                      the rest of its budget
   recur resume runs/book --epochs 5           five more epochs"""
 )
 
@@ -31,23 +31,23 @@ def resume(
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Go on with a run exactly where it stopped.
+    """Resume a stopped run from its checkpoint.
 
-    Weights, optimiser, random numbers, the place in the text and the hidden state are those of the checkpoint, so that
-    a run that was stopped ends as one that was not.
+    The checkpoint holds weights, optimizer, random states, data position and hidden state, so that a resumed run ends
+    with the same numbers as an uninterrupted one.
 
     Parameters
     ----------
     run
-        The run's folder.
+        Run folder.
     epochs
-        So many more passes over the text.
+        Train this many more epochs.
     steps
-        So many more steps.
+        Train this many more steps.
     minutes
-        So many more minutes.
+        Train this many more minutes.
     device
-        Go on there: cpu, cuda, cuda:N or auto; where it was, if not given.
+        cpu, cuda, cuda:N or auto; default: the device of the run.
     """
     hush(launch())
     from recur.tasks import options_of_run

@@ -1,4 +1,4 @@
-"""recur serve: trained models for many, over HTTP."""
+"""recur serve: HTTP server for trained models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from recur.cli.options import Opening, Output
-from recur.cli.screen import Screen
-from recur.cli.terminal import VisibleFormatter
+from recur.cli.screen import Screen, VisibleFormatter
 from recur.errors import OptionError, RecurError
 from recur.serve.http.address import check_address, listen, server_url
 
@@ -115,10 +114,10 @@ def serve(
     logging.basicConfig(handlers=[handler], level=logging.ERROR)
     with listen(host, port) as listening:  # before models are loaded
         models = ModelVersions(runs, limits, device, opening.trust, products)
-        registry = Registry(models, limits, spill, threads)
+        hub = Registry(models, limits, spill, threads)
         hosts = (*LOOPBACK, host) if not token else None  # who is given a token may come under any name
         tokens = () if no_token else token or (secrets.token_urlsafe(24),)
-        server = make_server(make_app(registry, tokens, hosts), registry, watch=watch)
+        server = make_server(make_app(hub, tokens, hosts), hub, watch=watch)
         _announce(screen, models, server_url(listening, host), tokens, generated=not token)
         server.run(sockets=[listening])
 
@@ -134,7 +133,7 @@ def _check(port: int, host: str, token: tuple[str, ...], no_token: bool, session
 
 
 def _announce(screen: Screen, models: ModelVersions, address: str, tokens: tuple[str, ...], generated: bool) -> None:
-    """Where it is, what it has, and a line to try."""
+    """Print the address, the models and an example request."""
     for served in models:
         what = "completions, sessions" if served.writes else "sessions" if not served.no_sessions else "predictions"
         note = f" (no sessions: {served.no_sessions})" if served.no_sessions else ""

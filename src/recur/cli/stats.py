@@ -1,4 +1,4 @@
-"""recur stats: what a text is made of."""
+"""recur stats: statistics of a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recur studio: a local page over a folder of runs."""
+"""recur studio: local web page for a folder of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recur sweep: search for good options of a task, each trial a run."""
+"""recur sweep: search for good options of a task; each trial is a run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ EXAMPLES = """Examples:
   recur sweep --resume sweeps/names --trials 60"""
 
 verb = App(help_flags=[], version_flags=[])
-"""What it takes depends on the task, as with `recur train`."""
+"""The flags depend on the task, as with `recur train`."""
 
 
 @verb.default
 def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Search for good options."""
     if launch().size > 1:
-        raise OptionError("a sweep runs its trials from one process: leave torchrun or srun away")
+        raise OptionError("a sweep runs its trials in one process: run it without torchrun or srun")
     if any(argument == "--resume" or argument.startswith("--resume=") for argument in arguments):
         _resuming()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return
@@ -51,14 +51,14 @@ def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         asked["trust"] = opening.trust
         _watch(screen, lambda **watching: search_options(task=task, **asked, **watching, **fields))
 
-    call(flag_app(task, fields, begin, EXAMPLES, _rest), task, rest)
+    call(flag_app(task, fields, begin, EXAMPLES, _rest, everything="--help-all" in arguments), task, rest)
 
 
 def _rest(
     *,
-    task: Annotated[str | None, Parameter(help="What to learn; if not given, the file decides.", group=RUN)] = None,
-    config: Annotated[Path | None, Parameter(help="Options from a TOML file, below what is typed.", group=RUN)] = None,
-    trials: Annotated[int, Parameter(help="So many runs, the first with the task's own defaults.", group=RUN)] = 30,
+    task: Annotated[str | None, Parameter(help="Task; by default recognised from the file.", group=RUN)] = None,
+    config: Annotated[Path | None, Parameter(help="TOML file with options; flags override it.", group=RUN)] = None,
+    trials: Annotated[int, Parameter(help="Number of trials; the first has the defaults of the task.", group=RUN)] = 30,
     search: Annotated[
         list[str] | None,
         Parameter(
@@ -77,12 +77,12 @@ def _rest(
         Path | None,
         Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
     ] = None,
-    resume: Annotated[Path | None, Parameter(help="Go on with the sweep in this folder.", group=RUN)] = None,
+    resume: Annotated[Path | None, Parameter(help="Resume the sweep in this folder.", group=RUN)] = None,
     opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
     output: Annotated[Output, Parameter(name="*", group=RUN, show_default=False)] = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Search for good options of a task with Optuna: train many runs, leave those that fall behind, and say which is
-    best on the validation part, with the command that trains it. Stop it at any moment: the same command goes on."""
+    """Search for good options of a task with Optuna: train many runs, prune the worst, and report the best on the
+    validation set with the command that trains it. A stopped sweep is resumed by the same command."""
 
 
 def _resuming() -> App:
@@ -115,7 +115,7 @@ def _resuming() -> App:
 
 
 def _watch(screen: Screen, run: Any) -> None:
-    """The trials on the screen; Ctrl-C saves and says how to go on."""
+    """Print the trials while they run; Ctrl-C stops the sweep and prints how to resume it."""
     from recur.tasks.common.metrics import format_metric, is_better
 
     best: list[Trial] = []
@@ -186,4 +186,4 @@ def _show(screen: Screen, found: Sweep) -> None:
 
 
 FIRST = 5
-"""Options whose importance is said."""
+"""Number of options whose importance is printed."""

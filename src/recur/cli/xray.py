@@ -1,4 +1,4 @@
-"""recur xray: diagnose a trained network while it reads."""
+"""recur xray: diagnosis of a trained network while it reads."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language
 
 
 def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> JsonObject:
-    """Train what is advised first in a process of its own, and say both figures."""
+    """Train with the first advice in a new process and compare both metrics."""
     from recur.diagnostics.finding import arguments, tried_folder
     from recur.diagnostics.training import best_metrics
     from recur.tasks.common.metrics import format_metric, is_better, metric_label

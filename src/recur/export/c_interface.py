@@ -1,16 +1,19 @@
-"""The functions that a program calls, as text: see c_drivers.py, which fills them in."""
+"""Templates of the functions that a program calls: prediction, sampling, Viterbi; c_header.py fills them in."""
 
 from __future__ import annotations
 
+from recur.export.c_graphs import CGraphs
+from recur.export.graphs import PortableModel
+
 LABEL = """\
-/* The name of class k, 0 to CLASSES - 1; an empty string for any other number, such as the -1 of predict. */
+/* Return the name of class k, 0 to CLASSES - 1; an empty string for any other number, such as -1 from predict. */
 @@_API const char *@_label(int32_t k) {
     if (k < 0 || k >= @@_CLASSES) return "";
     return (const char *)@_label_bytes + @_label_at[k];
 }
 """
 
-LIKELIEST = """\
+RETURN_LIKELIEST = """\
     {
         int32_t best = 0;
         for (int32_t k = 0; k < @@_CLASSES; ++k)
@@ -20,18 +23,18 @@ LIKELIEST = """\
     }"""
 
 CLASSIFY_TEXT = f"""\
-/* The likeliest class of a text, which ends with a 0, and the probability of each; -1 of a text without a token. Of a
-   longer text, the first LONGEST tokens are read. */
+/* Classify a null-terminated text: return the most likely class and write the probability of each. Return -1 if the
+   text has no token. Only the first LONGEST tokens are read. */
 @@_API int32_t @_predict(@_work *work, const char *text, float *probabilities) {{
     const int32_t length = (int32_t)strlen(text), count = @_encode_vocab(text, length, work->ids, @@_LONGEST);
     if (count < 1) return -1;
 %s    %s
-{LIKELIEST}
+{RETURN_LIKELIEST}
 }}
 """
 
-STACK = """\
-/* Steps of FEATURES numbers, every STACK of them as one, the last repeated where it must be: how many there are. */
+STACK_STEPS = """\
+/* Stack every STACK steps of FEATURES numbers to one, padding with the last step; return the number of steps. */
 static int32_t @_stacked(@_work *work, const float *x, int32_t steps) {
     const int32_t count = steps < 1 || steps > @@_LONGEST * @@_STACK ? -1 : (steps - 1) / @@_STACK + 1;
     for (int32_t k = 0; k < count * @@_STACK; ++k)
@@ -41,17 +44,17 @@ static int32_t @_stacked(@_work *work, const float *x, int32_t steps) {
 """
 
 CLASSIFY_NUMBERS = f"""\
-/* The likeliest class of steps of FEATURES numbers each, and the probability of each class; -1 of none, or too many. */
+/* Classify steps of FEATURES numbers: return the most likely class and write the probabilities; -1: bad length. */
 @@_API int32_t @_predict(@_work *work, const float *x, int32_t steps, float *probabilities) {{
     const int32_t count = @_stacked(work, x, steps);
     if (count < 1) return -1;
     %s
-{LIKELIEST}
+{RETURN_LIKELIEST}
 }}
 """
 
 TAG_NUMBERS = """\
-/* The likeliest label of every step, or of every STACK of them: how many there are, or -1 of none, or too many. */
+/* Write the most likely label of every STACK steps; return their number, or -1 if there are none or too many. */
 @@_API int32_t @_predict(@_work *work, const float *x, int32_t steps, int32_t *labels) {
     const int32_t count = @_stacked(work, x, steps);
     if (count < 1) return -1;
@@ -74,13 +77,13 @@ TAG_TOKENS = (
         "    for (int32_t t = 0; t < count; ++t)\n"
         "        if (tokens[t] < 0 || tokens[t] >= %d) return -1;",
     )
-    .replace("every step, or of every STACK of them", "every token")
-    .replace("of none, or too many", "of none, too many, or one that there is not")
+    .replace("every STACK steps", "every token")
+    .replace("there are none or too many", "there are none, too many, or an id is out of range")
 )
 
 TRANSCRIBE = """\
-/* The labels of the likeliest path, blanks and repeats taken out: how many there are, at most as many as steps; -1 of
-   no steps, or too many. */
+/* Write the labels of the most likely path without blanks and repeats (CTC); return their number, at most the number
+   of steps, or -1 if there are no steps or too many. */
 @@_API int32_t @_predict(@_work *work, const float *x, int32_t steps, int32_t *labels) {
     const int32_t count = @_stacked(work, x, steps);
     int32_t made = 0, before = @@_CLASSES;
@@ -99,7 +102,7 @@ TRANSCRIBE = """\
 """
 
 VITERBI = """\
-/* The likeliest tags of words whose scores lie in `scores`, by what moves between tags are worth. */
+/* Viterbi: find the most likely tags from the scores of words and the transition scores between tags. */
 static void @_viterbi(@_work *work, int32_t count, int32_t *tags) {
     double *const path = work->path;
     int32_t best = 0;
@@ -137,9 +140,9 @@ static int32_t @_positive(const double *values, int32_t count) {
 }
 """
 
-FORECAST = """\
-/* Quantiles (HORIZON, VARIABLES, QUANTILES) of what follows T steps of VARIABLES values without gaps, in their units;
-   0, or -1 where T or another number is none that was learned from. */
+PREDICT_FORECAST = """\
+/* Forecast: write quantiles (HORIZON, VARIABLES, QUANTILES) after T steps of VARIABLES values without gaps, in the
+   units of the values. Return 0, or -1 if T or another argument is out of range. */
 @@_API int32_t @_predict(@_work *work, %s, double *quantiles) {
     if (%s) return -1;
     %s
@@ -147,8 +150,8 @@ FORECAST = """\
 }
 """
 
-ADD = """\
-/* The number for steps of FEATURES numbers each; not a number, for none or too many. */
+PREDICT_NUMBER = """\
+/* Predict a number from steps of FEATURES numbers; NaN if there are none or too many. */
 @@_API float @_predict(@_work *work, const float *x, int32_t steps) {
     float value = (float)NAN;
     if (steps < 1 || steps > @@_LONGEST) return value;
@@ -156,3 +159,190 @@ ADD = """\
     return value;
 }
 """
+
+CHOOSE = """\
+/* Sample the next token from logits, which are overwritten. temperature 0: the most likely token; top_k 0: all tokens;
+   top_p 1: all tokens. `seed` is the state of the random number generator and is advanced. */
+@@_API int32_t @_choose(float *logits, float temperature, int32_t top_k, float top_p, uint64_t *seed) {
+    int32_t best = 0, last = -1, kept = 0;
+    double total = 0.0, whole = 0.0, draw, least = 0.0;
+    for (int32_t k = 1; k < @@_VOCABULARY; ++k)
+        if (logits[k] > logits[best]) best = k;
+    if (!(temperature > 0.0f)) return best;
+    {
+        const float most = logits[best];
+        for (int32_t k = 0; k < @@_VOCABULARY; ++k) {
+            logits[k] = expf((logits[k] - most) / temperature);
+            whole += (double)logits[k];
+        }
+    }
+    if (top_k > 0 || top_p < 1.0f) { /* lower the threshold until enough tokens are kept */
+        double level = 2.0;
+        for (;;) {
+            double next = 0.0;
+            int32_t equal = 0;
+            for (int32_t k = 0; k < @@_VOCABULARY; ++k)
+                if ((double)logits[k] < level && (double)logits[k] > next) next = (double)logits[k];
+            for (int32_t k = 0; k < @@_VOCABULARY; ++k) equal += (double)logits[k] >= next && (double)logits[k] < level;
+            if (next <= 0.0) break;
+            least = level = next;
+            kept += equal;
+            total += next * equal;
+            if ((top_k > 0 && kept >= top_k) || (top_p < 1.0f && total >= (double)top_p * whole)) break;
+        }
+        whole = 0.0;
+        for (int32_t k = 0; k < @@_VOCABULARY; ++k)
+            if ((double)logits[k] >= least) whole += (double)logits[k];
+    }
+    *seed += 0x9E3779B97F4A7C15u;
+    {
+        uint64_t z = *seed;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+        z ^= z >> 31;
+        draw = (double)(z >> 11) / 9007199254740992.0 * whole;
+    }
+    for (int32_t k = 0; k < @@_VOCABULARY; ++k) {
+        if (!((double)logits[k] > 0.0) || (double)logits[k] < least) continue;
+        last = k;
+        draw -= (double)logits[k];
+        if (draw < 0.0) return k;
+    }
+    return last < 0 ? best : last;
+}
+"""
+
+EXCLUDE_TOKENS = """\
+/* Exclude special tokens from sampling. */
+static void @_never(float *logits) {
+    %s
+}
+"""
+
+_LANGUAGE = """\
+/* Continue a prompt with at most `length` tokens, sampled with a temperature (0: most likely). Both strings are
+   null-terminated. The state is reset first and afterwards includes the last token read. Return the number of bytes
+   written; -1 if the prompt has an unknown token or more than LONGEST tokens. */
+@@_API int32_t @_predict(
+    @_state *state, @_work *work, const char *prompt, char *text, int32_t size, int32_t length, float temperature,
+    uint64_t seed) {
+    const int32_t bytes = (int32_t)strlen(prompt);
+    int32_t count = @_encode_vocab(prompt, bytes, work->ids, @@_LONGEST), made = 0, before = -1, token;
+    if (count == @@_LONGEST || size < 1) return -1;
+%(known)s    @_init(state);
+    @_step(state, work, %(first)d, work->logits);
+    for (int32_t k = 0; k < count; ++k) @_step(state, work, work->ids[%(turn)s], work->logits);
+    if (count) before = work->ids[count - 1];
+%(write)s    text[made] = 0;
+    return made;
+}
+"""
+
+_FORWARD = """\
+    for (int32_t k = 0; k < length; ++k) {
+        int32_t added;
+        @_never(work->logits);
+        token = @_choose(work->logits, temperature, 0, 1.0f, &seed);
+        added = @_text(before, token, text + made, size - 1 - made);
+        if (added < 0) break;
+        made += added;
+        before = token;
+        if (k + 1 < length) @_step(state, work, token, work->logits);
+    }
+"""
+
+_BACKWARD = """\
+    (void)before;
+    for (count = 0; count < length && count < @@_LONGEST; ++count) {
+        @_never(work->logits);
+        token = @_choose(work->logits, temperature, 0, 1.0f, &seed);
+        work->ids[count] = token;
+        if (count + 1 < length) @_step(state, work, token, work->logits);
+    }
+    for (int32_t k = count; k-- > 0;) { /* the text is generated from its end */
+        const int32_t added = @_text(k + 1 < count ? work->ids[k + 1] : -1, work->ids[k], text + made, size - 1 - made);
+        if (added < 0) break;
+        made += added;
+    }
+"""
+
+
+def print_language_model(first: int, turned: bool, any_text: bool) -> str:
+    """Return the function that continues a prompt; a backward model writes what precedes the prompt."""
+    known = "" if any_text else "    for (int32_t k = 0; k < count; ++k)\n        if (work->ids[k] == 0) return -1;\n"
+    write = _BACKWARD if turned else _FORWARD
+    return _LANGUAGE % {"known": known, "first": first, "turn": "count - 1 - k" if turned else "k", "write": write}
+
+
+_WRITER = """\
+/* Write a null-terminated text for %(what)s: the most likely symbol at each step (temperature 0) or a sample. Return
+   the number of bytes, or -1 for %(none)s. */
+@@_API int32_t @_predict(
+    @_work *work, const char *%(name)s, char *text, int32_t size, float temperature, uint64_t seed) {
+%(body)s
+}
+"""
+
+
+def print_writer(p: PortableModel, core: CGraphs, longest: int) -> str:
+    pairs = p.task == "seq2seq"
+    words = {"what": "a source", "none": "a source without symbols or with too many", "name": "source"}
+    if not pairs:
+        words = {"what": "a label", "none": "an unknown label", "name": "label"}
+    return _WRITER % {**words, "body": _writer_body(p, core, pairs, longest)}
+
+
+def _writer_body(p: PortableModel, core: CGraphs, pairs: bool, longest: int) -> str:
+    encode, step, s = p.graphs["encode"], p.graphs["step"], p.settings
+    made = [f"work->made_{value.name}" for value in encode.outputs]
+    lines = [f"int32_t made = 0, before = -1, count = 0, most = {longest}, token = {int(s['first'])};"]
+    if pairs:
+        lines += [
+            "const int32_t S = @_encode_source(source, (int32_t)strlen(source), work->ids, @@_LONGEST);",
+            "if (S < 1 || S == @@_LONGEST || size < 1) return -1;",
+            core.printers["encode"].call(["work->ids"], made, ["S"]),
+        ]
+    else:
+        lines += [
+            "const int32_t id = @_find_labels(label, (int32_t)strlen(label));",
+            "if (id < 4 || size < 1) return -1;",
+            core.printers["encode"].call(["&id"], made, []),
+        ]
+    for value in step.inputs:
+        if value.name in ("t", "fed"):
+            lines.append(f"memset(work->made_{value.name}, 0, sizeof work->made_{value.name});")
+    if s["stop"] == "length":
+        lines += [
+            "{",
+            "    int32_t best = 1;",
+            f"    for (int32_t k = 2; k <= {int(s['longest'])}; ++k)",
+            "        if (work->made_log_length[k] > work->made_log_length[best]) best = k;",
+            "    work->made_left[0] = best;",
+            "}",
+        ]
+    elif s["stop"] == "source":
+        lines += ["work->made_left[0] = S;", "most = S;"]
+    inputs = ["&token" if value.name == "token" else f"work->made_{value.name}" for value in step.inputs]
+    outputs = [f"work->next_{value.name}" for value in step.outputs]
+    letters = ["S"] if core.functions["step"].letters else []
+    carried = step.carried
+    lines += [
+        "for (count = 0; count <= most; ++count) {",
+        f"    {core.printers['step'].call(inputs, outputs, letters)}",
+        *(f"    memcpy(work->made_{name}, work->next_{name}, sizeof work->made_{name});" for name in carried),
+        "    @_never(work->next_logp);",
+        "    token = @_choose(work->next_logp, temperature, 0, 1.0f, &seed);",
+        f"    if (token == {int(s['end'])} || count == most) break;",
+        "    work->ids[count] = token;",
+        "}",
+        "for (int32_t k = 0; k < count; ++k) {",
+        f"    const int32_t id_ = work->ids[{'count - 1 - k' if s['backward'] else 'k'}];",
+        "    const int32_t added = @_text(before, id_, text + made, size - 1 - made);",
+        "    if (added < 0) break;",
+        "    made += added;",
+        "    before = id_;",
+        "}",
+        "text[made] = 0;",
+        "return made;",
+    ]
+    return "\n".join(f"    {line}" for line in lines)

@@ -1,10 +1,10 @@
-"""What a C header has before its own functions: products, mathematics, numbers at random; only what it uses.
+"""Functions that C headers share: matrix products, exp, tanh, sigmoid, sorting. A header contains only those in use.
 
-`@` stands for the model's name and `@@` for it in capitals. exp, tanh and the logistic function of float32 are
-polynomials without a branch, right to about a unit in the last place, so that a compiler takes many units at once;
-those of double are math.h's. A product runs over rows: 32 of them lie side by side (see c_weights.py), so that a vector
-of the machine is several rows. With weights in 8 bits it is one of whole numbers, as recur's own is: what they multiply
-is rounded to 16 bits of its largest, row by row of the matrix, which compilers know as a dot product.
+`@` stands for the model's prefix and `@@` for the prefix in capitals. exp, tanh and sigmoid of float32 are polynomials
+without branches, accurate to about one unit in the last place, so that compilers vectorize them; those of double are
+math.h's. A float product works on 32 rows at a time (storage: see c_graphs.py), so that a vector register holds several
+rows and no horizontal sum is needed. An 8-bit product is an integer dot product per row: its input is rounded to 16
+bits relative to the largest input, as recur's own 8-bit product does, and 512 products of 8 and 16 bits fit into 32.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEAD = """\
 #define @@_INLINE static
 #define @@_DATA static const
 #endif
-#if defined(__TINYC__) /* for which INFINITY is no constant */
+#if defined(__TINYC__) /* tcc: INFINITY is not a constant expression */
 #define @@_ABOVE_ALL (1e38f * 1e38f)
 #define @@_BELOW_ALL (-1e38f * 1e38f)
 #else
@@ -46,7 +46,7 @@ FUNCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 @@_INLINE float @_exp_f(float x) {
     const float low = x < -105.0f ? -105.0f : x;
     const float y = low > 89.0f ? 89.0f : low;
-    const float z = y * 1.44269504f + 12582912.0f; /* rounded: the whole number stands in its last bits */
+    const float z = y * 1.44269504f + 12582912.0f; /* rounds: adding 1.5 * 2^23 leaves the integer in the low bits */
     uint32_t bits, a, b;
     int32_t n, half;
     float k, r, p, s, t;
@@ -62,7 +62,7 @@ FUNCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    half = n / 2; /* in two steps, for the smallest and the largest */
+    half = n / 2; /* scale in two steps, so that denormals and the largest results are exact */
     a = (uint32_t)(half + 127) << 23;
     b = (uint32_t)(n - half + 127) << 23;
     memcpy(&s, &a, sizeof s);
@@ -226,12 +226,12 @@ static void @_product_q(
     for (int32_t d = 0; d < columns; ++d) {
         const float size = x[d] < 0.0f ? -x[d] : x[d];
         most = size > most ? size : most;
-        wrong += x[d] - x[d]; /* not a number, if one is not */
+        wrong += x[d] - x[d]; /* NaN if any input is NaN or infinite */
     }
     up = most > 0.0f && wrong == 0.0f ? 32767.0f / most : 0.0f;
     down = most / 32767.0f;
     for (int32_t n = 0; n < rows; ++n) y[n] = wrong;
-    for (int32_t first = 0; first < columns; first += 512) { /* so many products of 8 and 16 bits fit into 32 */
+    for (int32_t first = 0; first < columns; first += 512) { /* 512 products of 8 and 16 bits fit into 32 bits */
         const int32_t some = columns - first < 512 ? columns - first : 512;
         int16_t q[512];
         for (int32_t d = 0; d < some; ++d) {
@@ -270,7 +270,7 @@ static void @_product_q(
         (),
     ),
 }
-"""Each with the others that it calls."""
+"""Text of each function and the names of the functions that it calls."""
 
 SORT = """\
 static void @_sort_%s(%s *x, int32_t rows, int32_t width) {
@@ -287,7 +287,7 @@ FUNCTIONS |= {f"sort_{kind[0]}": (SORT % (kind[0], kind, kind), ()) for kind in 
 
 
 def prelude(names: set[str]) -> str:
-    """The functions of these names, and of what they call, in their order."""
+    """Return these functions and those that they call, in the order of FUNCTIONS."""
     needed, todo = set[str](), list(names)
     while todo:
         name = todo.pop()

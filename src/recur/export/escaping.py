@@ -75,7 +75,7 @@ def html_text(text: str) -> str:
     return html.escape(UNSAFE_IN_HTML.sub("\ufffd", unicode_text(text)))
 
 
-def filled(template: str, values: Mapping[str, str]) -> str:
+def fill_template(template: str, values: Mapping[str, str]) -> str:
     """Return a template with every `{name}` replaced by the value of that name, in one pass: a placeholder that is
     part of a value stays what it is."""
     return PLACEHOLDER.sub(lambda found: values[found[1]], template)

@@ -1,23 +1,118 @@
-"""A model's functions in JavaScript, printed from their lowered form.
+"""Printer of loops as JavaScript.
 
-Buffers are places in one memory (page/runtime.js), as float32 (F), float64 (D, whole numbers too) or bytes (U). What is
-between two stores is computed in float64, as JavaScript does: it differs from PyTorch by rounding.
+Buffers are offsets in one memory (page/runtime.js): float32 (F), float64 and integers (D), bytes (U). Values between
+two stores are computed in float64, as JavaScript does, and differ from PyTorch by rounding. A cell's program reads all
+operands first and stores its results last, so that a state can be updated in place.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from recur.compiler.assembly import Code
 from recur.errors import OptionError
-from recur.export.javascript_cells import OPERATIONS, cell_lines, number
-from recur.export.lowered import Each, Function, Product, Reduce, Running, Scan, Sort, Statement
-from recur.export.lowered_values import ONE, Buffer, Call, Expr, Kind, Load, Name, Number, number_of
+from recur.export.loop_ir import (
+    ONE,
+    Buffer,
+    Call,
+    Constant,
+    CumulativeSum,
+    ElementLoop,
+    Expr,
+    Load,
+    LoopFunction,
+    MatMul,
+    NumberKind,
+    ReduceLoop,
+    ScanLoop,
+    SortRows,
+    Statement,
+    Variable,
+    constant_value,
+)
 
-VIEWS: dict[Kind, str] = {"float": "f", "double": "d", "int": "d", "bool": "u"}
-BYTES: dict[Kind, int] = {"float": 4, "double": 8, "int": 8, "bool": 1}
+CELL_OPERATIONS = {
+    "copy": "{0}",
+    "neg": "-{0}",
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "multiply_add": "{0} * {1} + {2}",
+    "multiply_sub": "{0} * {1} - {2}",
+    "sub_multiply": "{2} - {0} * {1}",
+    "relu": "{0} < 0 ? 0 : {0}",
+    "sigmoid": "sigmoid({0})",
+    "sigmoid_sum": "sigmoid({0} + {1})",
+    "tanh": "Math.tanh({0})",
+    "tanh_sum": "Math.tanh({0} + {1})",
+    "d_sigmoid": "{0} * {1} * (1 - {1})",
+    "d_tanh": "{0} * (1 - {1} * {1})",
+    "exp": "Math.exp({0})",
+    "log": "Math.log({0})",
+    "log1p": "Math.log1p({0})",
+    "expm1": "Math.expm1({0})",
+    "sqrt": "Math.sqrt({0})",
+    "sin": "Math.sin({0})",
+    "cos": "Math.cos({0})",
+    "erf": "erf({0})",
+    "abs": "Math.abs({0})",
+    "sign": "Math.sign({0})",
+    "less": "{0} < {1} ? 1 : 0",
+    "less_equal": "{0} <= {1} ? 1 : 0",
+    "equal": "{0} === {1} ? 1 : 0",
+    "select": "{0} ? {1} : {2}",
+    "minimum": "least({0}, {1})",
+    "maximum": "most({0}, {1})",
+}
+"""Operations of recur.compiler as templates. Operands are names or numbers, or expressions in parentheses."""
 
-MORE = {
+
+def js_number(value: float) -> str:
+    """Return a constant that is exact to the last bit; negative numbers are in parentheses."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "(-Infinity)"
+    text = repr(float(value)).removesuffix(".0")
+    return f"({text})" if text.startswith("-") else text
+
+
+def cell_lines(code: Code, places: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the lines of a cell's forward program.
+
+    places: JavaScript expressions for the operands by kind: share, product, before, extra, after.
+    """
+    names: dict[int, str] = {}
+    lines: list[str] = []
+    made = {operands[0] for _, operands in code.instructions}
+    for p, (kind, k) in enumerate(code.places):
+        if kind == "constant":
+            names[p] = js_number(code.numbers[k])
+        elif kind == "temp":
+            names[p] = f"t{k}"
+        else:
+            names[p] = f"{kind}{k}"
+            if kind in places and kind != "after" and _is_read(code, p):
+                lines.append(f"{'let' if p in made else 'const'} {kind}{k} = {places[kind][k]};")
+    temps = sorted({names[p] for p in made if code.places[p][0] in ("temp", "after")})
+    if temps:
+        lines.append(f"let {', '.join(temps)};")
+    for op, (to, *operands) in code.instructions:
+        lines.append(f"{names[to]} = {CELL_OPERATIONS[op].format(*(names[p] for p in operands))};")
+    lines += [f"{places['after'][k]} = {names[p]};" for p, (kind, k) in enumerate(code.places) if kind == "after"]
+    return lines
+
+
+def _is_read(code: Code, p: int) -> bool:
+    return any(p in operands[1:] for _, operands in code.instructions)
+
+
+VIEWS: dict[NumberKind, str] = {"float": "f", "double": "d", "int": "d", "bool": "u"}
+BYTES: dict[NumberKind, int] = {"float": 4, "double": 8, "int": 8, "bool": 1}
+
+GRAPH_OPERATIONS = {
     "divide": "Math.floor({0} / {1})",
     "rest": "{0} % {1}",
     "remainder": "({0} - {1} * Math.floor({0} / {1}))",
@@ -27,17 +122,17 @@ MORE = {
     "unequal": "{0} !== {1} ? 1 : 0",
     "pow": "Math.pow({0}, {1})",
 }
-"""Operations that graphs have beside those of cells."""
+"""Operations of graphs that cells do not have."""
 
 
-class Printer:
-    """One function; weights are consts w0, w1, … of the text around it."""
+class JavaScriptPrinter:
+    """One function; weights are constants w0, w1, … of the enclosing function."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: LoopFunction) -> None:
         self.function = function
         self.lines: list[str] = []
         self.names: dict[Buffer, str] = {}
-        self.scans: list[tuple[Scan, tuple[Buffer, ...]]] = []
+        self.scans: list[tuple[ScanLoop, tuple[Buffer, ...]]] = []
         self.depth = 2
 
     def write(self, line: str) -> None:
@@ -49,7 +144,7 @@ class Printer:
         self.depth += 1
         for letter in f.letters:
             self.write(f"const {letter} = {self._letter(letter)};")
-        self.scans = [(one, scan_work(one)) for one in f.body if isinstance(one, Scan)]
+        self.scans = [(one, scan_buffers(one)) for one in f.body if isinstance(one, ScanLoop)]
         extra = [buffer for _, work in self.scans for buffer in work]
         for k, buffer in enumerate(dict.fromkeys((*f.inputs, *f.outputs, *f.work, *extra))):
             if buffer.value is None:
@@ -74,11 +169,11 @@ class Printer:
         return f"{VIEWS[buffer.kind]}.slice({at}, {at} + {self.expr(buffer.size)})"
 
     def _letter(self, letter: str) -> str:
-        """A size that is left open, from the length of an input that has it."""
+        """Return a dynamic size, computed from the length of an input."""
         for buffer in self.function.inputs:
-            rest = [size for size in buffer.shape if not isinstance(size, Number)]
-            if rest == [Name(letter)]:
-                others = math.prod(int(size.value) for size in buffer.shape if isinstance(size, Number))
+            rest = [size for size in buffer.shape if not isinstance(size, Constant)]
+            if rest == [Variable(letter)]:
+                others = math.prod(int(size.value) for size in buffer.shape if isinstance(size, Constant))
                 return f"given.{buffer.name}.length / {others}"
         raise OptionError(f"no input of {self.function.name} tells the size {letter}")
 
@@ -89,25 +184,25 @@ class Printer:
 
     def expr(self, expr: Expr) -> str:
         match expr:
-            case Number(value, kind):
-                return str(int(value)) if kind in ("int", "bool") else number(value)
-            case Name(name):
+            case Constant(value, kind):
+                return str(int(value)) if kind in ("int", "bool") else js_number(value)
+            case Variable(name):
                 return name
             case Load(buffer, at):
                 return f"{VIEWS[buffer.kind]}[{self.sum(self.place(buffer), at)}]"
             case Call(op, args, kind):
                 return f"({self._call(op, [self.expr(arg) for arg in args], args, kind)})"
 
-    def _call(self, op: str, args: list[str], given: Sequence[Expr], kind: Kind) -> str:
+    def _call(self, op: str, args: list[str], given: Sequence[Expr], kind: NumberKind) -> str:
         if op.startswith("to_"):
             return self._cast(args[0], given[0].kind, kind)
-        template = MORE.get(op) or OPERATIONS.get(op)
+        template = GRAPH_OPERATIONS.get(op) or CELL_OPERATIONS.get(op)
         if template is None:
             raise OptionError(f"JavaScript has no {op} yet")
         return template.format(*args)
 
     @staticmethod
-    def _cast(value: str, before: Kind, after: Kind) -> str:
+    def _cast(value: str, before: NumberKind, after: NumberKind) -> str:
         if after == "float" and before in ("double", "int"):
             return f"Math.fround({value})"
         if after == "int" and before in ("float", "double"):
@@ -117,41 +212,41 @@ class Printer:
         return value
 
     def sum(self, base: str, at: Expr) -> str:
-        return base if at == Number(0) else f"{base} + {self.expr(at)}"
+        return base if at == Constant(0) else f"{base} + {self.expr(at)}"
 
     # Statements ---------------------------------------------------------------------------------------------
 
     def statement(self, one: Statement) -> None:
         match one:
-            case Each():
-                with Loops(self, "i", one.shape):
+            case ElementLoop():
+                with LoopBlock(self, "i", one.shape):
                     self.write(f"{self._at(one.to, one.at)} {'+=' if one.adds else '='} {self.expr(one.value)};")
-            case Reduce():
+            case ReduceLoop():
                 self._reduce(one)
-            case Running():
-                with Loops(self, "i", one.shape):
+            case CumulativeSum():
+                with LoopBlock(self, "i", one.shape):
                     self.write("let s = 0;")
-                    with Loops(self, "j", (one.along,)):
+                    with LoopBlock(self, "j", (one.along,)):
                         self.write(f"{self._at(one.to, one.at)} = s += {self.expr(one.value)};")
-            case Sort():
+            case SortRows():
                 view, at, rows = VIEWS[one.to.kind], self.place(one.to), self.expr(one.rows)
                 self.write(
                     f"for (let r = 0, p = {at}; r < {rows}; r++, p += {one.width}) "
                     f"{view}.subarray(p, p + {one.width}).sort();"
                 )
-            case Product():
+            case MatMul():
                 self._product(one)
-            case Scan():
+            case ScanLoop():
                 self._scan(one)
 
     def _at(self, buffer: Buffer, at: Expr) -> str:
         return f"{VIEWS[buffer.kind]}[{self.sum(self.place(buffer), at)}]"
 
-    def _reduce(self, one: Reduce) -> None:
+    def _reduce(self, one: ReduceLoop) -> None:
         start = {"sum": "0", "max": "-Infinity", "min": "Infinity", "argmax": "-Infinity"}[one.op]
-        with Loops(self, "i", one.shape):
+        with LoopBlock(self, "i", one.shape):
             self.write(f"let s = {start}{', k = 0' if one.op == 'argmax' else ''};")
-            with Loops(self, "j", one.over):
+            with LoopBlock(self, "j", one.over):
                 value = self.expr(one.value)
                 if one.op == "sum":
                     self.write(f"s += {value};")
@@ -162,7 +257,7 @@ class Printer:
                     self.write(f"s = {'most' if one.op == 'max' else 'least'}(s, {value});")
             self.write(f"{self._at(one.to, one.at)} = {'k' if one.op == 'argmax' else 's'};")
 
-    def _product(self, one: Product) -> None:
+    def _product(self, one: MatMul) -> None:
         N, D = (self.expr(size) for size in one.weight.shape)
         rows, to = self.expr(one.rows), self.place(one.to)
         if one.to.kind != "float":
@@ -171,8 +266,8 @@ class Printer:
         self._preset(to, rows, N, one.bias)
         self.write(f"product({self.place(one.x)}, {self.place(one.weight)}, {to}, {rows}, {N}, {D});")
 
-    def _plain_product(self, one: Product, rows: str, N: str, D: str) -> None:
-        """Of float64, which the kernel does not know."""
+    def _plain_product(self, one: MatMul, rows: str, N: str, D: str) -> None:
+        """Print a float64 product, which the WebAssembly kernel does not have."""
         x, weight, to = self.place(one.x), self.place(one.weight), self.place(one.to)
         start = "0" if one.bias is None else f"d[{self.place(one.bias)} + n]"
         self.write(f"for (let r = 0; r < {rows}; r++) for (let n = 0; n < {N}; n++) {{")
@@ -182,14 +277,14 @@ class Printer:
         self.write("}")
 
     def _preset(self, to: str, rows: str, width: str, bias: Buffer | None) -> None:
-        """Rows of biases, or of zeros, which a product adds to."""
+        """Fill rows with biases or zeros; a product adds to them."""
         if bias is None:
             self.write(f"f.fill(0, {to}, {to} + {rows} * {width});")
         else:
             at = self.place(bias)
             self.write(f"for (let r = 0; r < {rows}; r++) f.copyWithin({to} + r * {width}, {at}, {at} + {width});")
 
-    def _scan(self, one: Scan) -> None:
+    def _scan(self, one: ScanLoop) -> None:
         share, products, full = (self.place(buffer) for buffer in next(work for own, work in self.scans if own is one))
         steps, H, (_, D) = self.expr(one.steps), one.H, one.U.shape
         states = [self.place(buffer) for buffer in one.finals]
@@ -238,12 +333,12 @@ class Printer:
         self.write("}")
 
 
-class Loops:
-    """Loops around what is written inside: counters i0, i1, … or j0, j1, …, and a block where none counts."""
+class LoopBlock:
+    """Context of loops with counters i0, i1, … or j0, j1, …; a plain block if every size is 1."""
 
-    def __init__(self, printer: Printer, letter: str, shape: Sequence[Expr]) -> None:
+    def __init__(self, printer: JavaScriptPrinter, letter: str, shape: Sequence[Expr]) -> None:
         self.printer, self.letter = printer, letter
-        counted = [(k, size) for k, size in enumerate(shape) if number_of(size) != 1]  # what counts to 1 is 0
+        counted = [(k, size) for k, size in enumerate(shape) if constant_value(size) != 1]  # what counts to 1 is 0
         self.counted = counted or [(-1, ONE)]
 
     def __enter__(self) -> None:
@@ -260,22 +355,22 @@ class Loops:
             p.write("}")
 
 
-def scan_work(one: Scan) -> tuple[Buffer, ...]:
-    """What a scan needs beside its own buffers: the gates' shares of all steps, the products of one, and the first
-    state before it is projected."""
+def scan_buffers(one: ScanLoop) -> tuple[Buffer, ...]:
+    """Return the work buffers of a scan: gate projections of all steps, recurrent products of one step, and the first
+    state before its projection."""
     return (
-        Buffer("share", (one.steps, Number(one.gates * one.H)), "float"),
-        Buffer("products", (Number(max(one.products, 1) * one.H),), "float"),
-        Buffer("full", (Number(one.H),), "float"),
+        Buffer("share", (one.steps, Constant(one.gates * one.H)), "float"),
+        Buffer("products", (Constant(max(one.products, 1) * one.H),), "float"),
+        Buffer("full", (Constant(one.H),), "float"),
     )
 
 
-def printed(functions: Sequence[Function], weights: Sequence[Buffer]) -> str:
-    """`makeGraphs(places)`: the functions by name, given where each weight lies, in bytes."""
+def print_functions(functions: Sequence[LoopFunction], weights: Sequence[Buffer]) -> str:
+    """Return `makeGraphs(places)`: the functions by name, given the byte offset of each weight."""
     lines = ["function makeGraphs(places) {"]
     for k, weight in enumerate(weights):
         lines.append(f"  const {weight.name} = places[{k}] / {BYTES[weight.kind]};")
     lines.append("  return {")
-    lines += [Printer(function).text() for function in functions]
+    lines += [JavaScriptPrinter(function).text() for function in functions]
     lines += ["  };", "}"]
     return "\n".join(lines)

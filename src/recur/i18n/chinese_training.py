@@ -54,7 +54,7 @@ TRAINING = {
     # what a process prints
     "to beat: {name}, {metric} {figure}": "要超过：{name}，{metric} {figure}",
     "no baseline: {why}": "没有基线：{why}",
-    "stopping after the step in progress; Ctrl-C once more leaves at once": "做完这一步就停；再按一次 Ctrl-C 立即结束",
+    "stopping after the current step; press Ctrl-C again to exit at once": "完成当前步后停止；再按一次 Ctrl-C 立即退出",
     # what a text looks like
     "one": "1",
     "several": "多",

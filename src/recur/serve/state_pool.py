@@ -2,8 +2,8 @@
 
 A StepNetwork calls a model one step at a time; its state is a list of tensors with one row per session. A StatePool
 holds the states of all sessions in one table: a step gathers the rows of its slots, runs the network once, and writes
-them back. On a GPU, CudaStatePool steps states in their slots (recur.ops.cuda.streaming.SessionSlots). Memory of unused slots
-costs nothing: the operating system allocates a page when it is first written.
+them back. On a GPU, CudaStatePool steps states in their slots (SessionSlots). Memory of unused slots costs
+nothing: the operating system allocates a page when it is first written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// The page: what the model is, and the view of its kind.
+// Entry point of the page: shows the model and the view for its task.
 
 const KINDS = {
   language: ["lead_language", (model, about) => languageView(new LanguageModel(model, about), about)],

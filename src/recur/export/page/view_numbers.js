@@ -1,10 +1,10 @@
-// Series and what follows them; sequences and rows of numbers.
+// Views of forecasts, sequences of numbers and table rows.
 
 const CHARTS = 8;
 
 const told = (error) => (error instanceof TableError ? t(error.message, error.values) : t("failed", { why: error.message }));
 
-// What is wrong with a table; that there is none yet is no fault.
+// Error message of a table; empty input is not an error.
 function tell(error, note, fault) {
   const empty = error.message === "empty";
   note.textContent = empty ? t("empty") : "";
@@ -42,7 +42,7 @@ function forecastView(model, about) {
   return el("div", { class: "columns" }, card("series", {}, area, fault, el("div", { class: "tools" }, example, choose, note)), charts);
 }
 
-// Sequences of numbers: a class, a label a step, labels without alignment, or a value.
+// Sequences of numbers: class, one label per step, CTC labels, or value.
 function numbersView(model, about) {
   const { settings, labels, kind } = about, D = settings.features, stack = settings.stack;
   const colours = tagColours(labels);
@@ -82,7 +82,7 @@ function numbersView(model, about) {
   return el("div", { class: "grid" }, card("series", {}, area, fault, el("div", { class: "tools" }, note)), card("result", {}, verdict, list));
 }
 
-// The copying problem: a message, a silence, and what is left of it.
+// Copy task: message, blanks, recalled message.
 function copyView(model, about) {
   const { settings, labels } = about, symbols = labels.length - 1;
   const area = el("textarea", { id: "text", class: "short", spellcheck: "false", "aria-label": t("text"), placeholder: t("placeholder_copy") });

@@ -1,4 +1,4 @@
-// The page's words in both languages, by name. Every name stands in both.
+// Texts of the page in English and Chinese, by key. Every key exists in both.
 
 const WORDS = {
   en: {
@@ -63,7 +63,7 @@ const WORDS = {
   },
 };
 
-// Names of facts and of figures, as recur writes them.
+// Names of facts and metrics, as recur writes them.
 const FACTS = {
   network: "网络", weights: "权重", tokens: "词元", classes: "类别", source: "源词表", target: "目标词表", characters: "字符", ngrams: "n 元组", columns: "列", known: "已知", past: "过去",
   features: "特征", numbers: "数值列", words: "词列", moves: "转移", labels: "标签", "loss in nats": "损失（奈特）", perplexity: "困惑度", accuracy: "准确率", error: "错误率", "macro F1": "宏平均 F1",
@@ -78,5 +78,5 @@ function factName(name) {
 
 let current = (navigator.language || "en").startsWith("zh") ? "zh" : "en";
 
-// In one pass, and by a function: a value that holds a placeholder, or a sign such as $&, stays what it is.
+// One pass with a function, so that placeholders and $& inside a value are not expanded.
 const t = (name, values = {}) => WORDS[current][name].replace(/\{(\w+)\}/g, (found, key) => (Object.hasOwn(values, key) ? String(values[key]) : found));

@@ -12,6 +12,7 @@ from typing import Any
 
 from recur.errors import CellError, OptionError, shown, unknown
 from recur.options import Options, flag_of, read_toml, spelled
+from recur.options.suggestions import unknown_option
 from recur.tasks.common.options import GPU_FACTOR, InputOptions, TaskOptions, WarmStartOptions, cell_of
 from recur.utils.trust import cell_file, check_cells
 
@@ -117,7 +118,7 @@ def refusal(task: str, name: str, flag: str = "") -> str:
     """Return the error message for an option that a task does not have."""
     owners = [other for other in task_names() if name in options_class(other).names()]
     if not owners:
-        return unknown("option", name, options_class(task).names())
+        return unknown_option(name, options_class(task).names())
     flag = flag or flag_of(name)
     listed = owners[0] if len(owners) == 1 else f"{', '.join(owners[:-1])} and {owners[-1]}"
     return f"{flag} belongs to {listed}; the task here is {task}: recur train --task {task} --help"

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args, get_origin
 
-from recur.errors import OptionError, RecurError, shown, unknown
+from recur.errors import OptionError, RecurError, shown
 from recur.options import checked, flag_of, hints, value_of
 from recur.options.fields import Between, OneOf, Search, Value
+from recur.options.suggestions import unknown_option
 from recur.tasks import options_class, refusal
 from recur.tasks.common.metrics import metric_of
 from recur.tasks.common.registry import PATHS
@@ -104,7 +105,7 @@ def _typed(kind: object, text: str) -> Value:
 def _check(task: str, name: str, space: Any) -> None:
     cls = options_class(task)
     if name not in cls.names() or name in PATHS:
-        raise OptionError(unknown("option", name, set(cls.names()) - set(PATHS)))
+        raise OptionError(unknown_option(name, set(cls.names()) - set(PATHS)))
     if not isinstance(space, Between | OneOf):
         raise OptionError(f"{name}: a search is a Between or a OneOf, got {shown(space)}")
     ends = (space.low, space.high) if isinstance(space, Between) else space.values

@@ -1,14 +1,14 @@
-"""Models that read, as graphs: classifiers and taggers of texts and of sequences of numbers.
+"""Classifiers, taggers and small number models as graphs.
 
     classifier    sequence(tokens (B, T) or steps (B, T, D)) → log_p (B, classes)
-                  step(token (B,) or x (B, D), carried…) → log_p of all read so far, carried…        reading forward
-    tagger        sequence(…) → scores (B, T, classes), at every token or step; step(…) likewise
-                  word(characters (B, N), casing (B,)) → looks (B, W), which tokens of the word have beside them
-    transcriber   sequence(…) → logits (B, T, classes + 1), the last of them the blank
+                  step(token (B,) or x (B, D), carried…) → log_p of all read so far, carried…        forward models
+    tagger        sequence(…) → scores (B, T, classes) at every token or step; step(…) likewise
+                  word(characters (B, N), casing (B,)) → looks (B, W), features of a word for each of its tokens
+    transcriber   sequence(…) → logits (B, T, classes + 1), the last class is the blank
+    row           row(numbers (B, D), words (B, W)) → log_p or value
 
-A classifier of texts is mixed with plain models of n-grams where the run says so: `sequence` then reads `grams` (B, N),
-the n-grams that the vocabulary `ngrams` has, each once and counted from 0, and how often each stands there, `counts`
-(B, N), 0 for none.
+A text classifier may be mixed with n-gram models: `sequence` then also reads `grams` (B, N), the ids of distinct
+n-grams in the vocabulary `ngrams`, and `counts` (B, N), 0 for padding.
 """
 
 from __future__ import annotations
@@ -22,36 +22,38 @@ from torch.nn.functional import embedding
 
 from recur.baselines.text_classifiers import LinearTextClassifier
 from recur.data.text.tokenizers import CASINGS
-from recur.export.graphs import Graph, Portable, States, Value, capture, flat, ready
+from recur.export.graphs import Graph, NetworkStates, PortableModel, TensorSpec, capture, flatten_state, prepare_model
 from recur.models.classifier import Classifier, SequenceEncoder
 from recur.models.inputs import append_time
-from recur.models.signals import Transcriber
-from recur.models.tagger import OutputTagger, WordFormBatch, WordTagger
+from recur.models.signals import Regressor, Transcriber
+from recur.models.tagger import OutputTagger, Tagger, WordFormBatch, WordTagger
 from recur.nn import CRF
 from recur.tasks.classify.data import TextModel
 from recur.tasks.common.classification import class_names
 from recur.tasks.common.predictor import Predictor
+from recur.tasks.copy.predictor import Copier
+from recur.tasks.copy.task import BLANK, GO, MESSAGE, SYMBOLS
 from recur.tasks.tag.predictor import TextTagger
 
-WHOLE = torch.int64
+INT64 = torch.int64
 
 
-class Carried:
-    """What a reader hands on from step to step: its network's states, what it has pooled, the time."""
+class CarriedState:
+    """State that a reader carries from step to step: network states, pooling, time."""
 
     def __init__(self, model: SequenceEncoder) -> None:
-        self.model, self.states = model, States(model.recurrent)
+        self.model, self.states = model, NetworkStates(model.recurrent)
         self.values, self.start = self.states.values, self.states.start()
-        self.pooled: list[Value] = []
+        self.pooled: list[TensorSpec] = []
         if isinstance(model, Classifier):
-            self.pooled = _pooled(model)
+            self.pooled = _pooling_specs(model)
             self.values += self.pooled
             for value in self.pooled:
                 low = value.name.startswith(("most", "top"))
                 self.start[value.name] = torch.full(value.shape[1:], -torch.inf if low else 0.0)  # type: ignore[arg-type]
         if model.clock is not None:
-            self.values.append(Value("t", ("B",), WHOLE))
-            self.start["t"] = torch.zeros((), dtype=WHOLE)
+            self.values.append(TensorSpec("t", ("B",), INT64))
+            self.start["t"] = torch.zeros((), dtype=INT64)
 
     def state(self, given: Sequence[Tensor]) -> Any:
         own = self.states.nested(given[: len(self.states.parts)])
@@ -62,26 +64,27 @@ class Carried:
         return tuple(given[first : first + len(self.pooled)])
 
 
-def _pooled(model: Classifier) -> list[Value]:
-    pooling, H, found = model.pooling, model.recurrent.output_size, list[Value]()
+def _pooling_specs(model: Classifier) -> list[TensorSpec]:
+    pooling, H, found = model.pooling, model.recurrent.output_size, list[TensorSpec]()
     for part in pooling.parts:
         if part == "max":
-            found.append(Value("most_max", ("B", H)))
+            found.append(TensorSpec("most_max", ("B", H)))
         elif part != "last":
             heads = pooling.heads if part == "self-attention" else 1
             name = part.replace("-", "_")
             found += [
-                Value(f"total_{name}", ("B", heads, H)),
-                Value(f"weight_{name}", ("B", heads, 1)),
-                Value(f"top_{name}", ("B", heads, 1)),
+                TensorSpec(f"total_{name}", ("B", heads, H)),
+                TensorSpec(f"weight_{name}", ("B", heads, 1)),
+                TensorSpec(f"top_{name}", ("B", heads, 1)),
             ]
     return found
 
 
 def _read_step(
-    model: SequenceEncoder, x: Tensor, carried: Carried, given: Sequence[Tensor], more: Tensor | None = None
+    model: SequenceEncoder, x: Tensor, carried: CarriedState, given: Sequence[Tensor], more: Tensor | None = None
 ) -> Any:
-    """As `SequenceEncoder.read_step`, by the pass over sequences of one step: there the graph sees the cell."""
+    """Read one step like `Reader.read_step`, by a pass over a sequence of length one: only there the graph contains the
+    cell."""
     vectors = model.embedding.vectors(x)
     parts = [vectors] if more is None else [vectors, more]
     state = carried.state(given)
@@ -89,16 +92,16 @@ def _read_step(
         *own, (t,) = state
         inputs = append_time(torch.cat(parts, -1), t, model.clock)
         found = model.recurrent(inputs[:, None], tuple(own))
-        return found.outputs[:, 0], (*flat(found.state),), (t + 1,)
+        return found.outputs[:, 0], (*flatten_state(found.state),), (t + 1,)
     found = model.recurrent(torch.cat(parts, -1)[:, None], state)
-    return found.outputs[:, 0], tuple(flat(found.state)), ()
+    return found.outputs[:, 0], tuple(flatten_state(found.state)), ()
 
 
 # Classifiers ------------------------------------------------------------------------------------------------------
 
 
-class Grams(nn.Module):
-    """The plain models of `LinearTextClassifier` on n-grams as numbers (B, N) with their counts (B, N)."""
+class NGramModels(nn.Module):
+    """The n-gram models of `LinearText` on n-gram ids (B, N) with counts (B, N)."""
 
     idf: Tensor
     weight: Tensor
@@ -112,7 +115,7 @@ class Grams(nn.Module):
             self.register_buffer(name, getattr(linear, name).detach().clone())
 
     def forward(self, grams: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (B, classes): naive Bayes', and the regression's."""
+        """Return log-probabilities (B, classes) of naive Bayes and of logistic regression."""
         there = (counts > 0).to(counts.dtype)[..., None]
         bayes = (embedding(grams, self.bayes) * there).sum(1) + self.prior
         x = counts * self.idf[grams]
@@ -121,12 +124,12 @@ class Grams(nn.Module):
         return bayes.log_softmax(-1), regression.log_softmax(-1)
 
 
-class Classify(nn.Module):
+class ClassifierGraph(nn.Module):
     def __init__(self, model: Classifier, blended: bool) -> None:
         super().__init__()
         self.model = model
         self.grams = (
-            Grams(model.linear) if blended and isinstance(model, TextModel) and model.linear is not None else None
+            NGramModels(model.linear) if blended and isinstance(model, TextModel) and model.linear is not None else None
         )
 
     def forward(self, x: Tensor, *more: Tensor) -> tuple[Tensor]:
@@ -138,8 +141,8 @@ class Classify(nn.Module):
         return (self.model.temperature(log_p) if isinstance(self.model, TextModel) else log_p,)
 
 
-class ClassifyStep(nn.Module):
-    def __init__(self, model: Classifier, carried: Carried) -> None:
+class ClassifierStep(nn.Module):
+    def __init__(self, model: Classifier, carried: CarriedState) -> None:
         super().__init__()
         self.model, self.carried = model, carried
 
@@ -152,47 +155,50 @@ class ClassifyStep(nn.Module):
         return (log_p, *state, *pool, *t)
 
 
-def classifier(predictor: Predictor[Any], plain: bool = True) -> Portable:
-    """Of texts or of numbers. Without `plain`, a network that is mixed with plain models stands alone."""
-    model, vocabs = ready(predictor.model), predictor.run.vocabs
+def build_classifier(predictor: Predictor[Any], plain: bool = True) -> PortableModel:
+    """Build the graphs of a classifier of texts or numbers.
+
+    plain: False exports the network without the n-gram models.
+    """
+    model, vocabs = prepare_model(predictor.model), predictor.run.vocabs
     assert isinstance(model, Classifier)
     labels = class_names(vocabs["labels"])
     mixed = isinstance(model, TextModel) and model.blend is not None
-    whole, one, settings = _given(predictor)
+    whole, one, settings = _input_specs(predictor)
     inputs = [whole]
     if mixed and plain:
-        inputs += [Value("grams", ("B", "N"), WHOLE, len(vocabs["ngrams"]) - 4), Value("counts", ("B", "N"))]
+        inputs += [TensorSpec("grams", ("B", "N"), INT64, len(vocabs["ngrams"]) - 4), TensorSpec("counts", ("B", "N"))]
         settings["grams"] = vocabs["ngrams"].tokenizer.kind
-    output = Value("log_p", ("B", len(labels)))
-    graphs = {"sequence": capture("sequence", Classify(model, plain), inputs, [output])}
-    carried = Carried(model)
+    output = TensorSpec("log_p", ("B", len(labels)))
+    graphs = {"sequence": capture("sequence", ClassifierGraph(model, plain), inputs, [output])}
+    carried = CarriedState(model)
     streams = _streams(model)
     if streams:
         given = [one, *carried.values]
-        graphs["step"] = capture("step", ClassifyStep(model, carried), given, [output, *carried.values])
+        graphs["step"] = capture("step", ClassifierStep(model, carried), given, [output, *carried.values])
     notes: list[str] = []
     if mixed:
         settings["mixed"] = plain
         if not plain:
-            notes.append("the network alone, with its temperature: recur predict mixes it with plain models of n-grams")
+            notes.append("the network alone with its temperature; recur predict mixes it with n-gram models")
         elif streams:
-            notes.append("one step at a time it is the network alone, with its temperature, as a stream is")
+            notes.append("step by step it is the network alone with its temperature, as in streaming")
     kept = {name: vocab for name, vocab in vocabs.items() if name != "ngrams" or (mixed and plain)}
-    return Portable(
+    return PortableModel(
         "classify", "classifier", predictor.name, graphs, carried.start if streams else {}, kept, labels,
         settings=settings, network=model.recurrent, notes=tuple(notes),
     )  # fmt: skip
 
 
-def _given(predictor: Predictor[Any]) -> tuple[Value, Value, dict[str, Any]]:
-    """What a sequence is, what a step is, and what is to be known of them."""
+def _input_specs(predictor: Predictor[Any]) -> tuple[TensorSpec, TensorSpec, dict[str, Any]]:
+    """Return the specs of a sequence and of a step, and settings of the input."""
     vocabs = predictor.run.vocabs
     if "vocab" in vocabs:
         K = len(vocabs["vocab"])
-        return Value("tokens", ("B", "T"), WHOLE, K), Value("token", ("B",), WHOLE, K), {"reads": "tokens"}
+        return TensorSpec("tokens", ("B", "T"), INT64, K), TensorSpec("token", ("B",), INT64, K), {"reads": "tokens"}
     stack, D = int(predictor.task.options.stack), len(class_names(vocabs["features"]))
     settings = {"reads": "numbers", "features": D, "stack": stack}
-    return Value("x", ("B", "T", stack * D)), Value("x", ("B", stack * D)), settings
+    return TensorSpec("x", ("B", "T", stack * D)), TensorSpec("x", ("B", stack * D)), settings
 
 
 def _streams(model: SequenceEncoder) -> bool:
@@ -202,8 +208,8 @@ def _streams(model: SequenceEncoder) -> bool:
 # Taggers ----------------------------------------------------------------------------------------------------------
 
 
-class Tag(nn.Module):
-    """Scores at every token, whatever word it is of; `looks` (B, T, W) are those of its word."""
+class TaggerGraph(nn.Module):
+    """Scores at every token; `looks` (B, T, W) are the features of the token's word."""
 
     def __init__(self, model: SequenceEncoder) -> None:
         super().__init__()
@@ -213,8 +219,8 @@ class Tag(nn.Module):
         return (self.model.output(self.model.read(x, None, *looks)),)
 
 
-class TagStep(nn.Module):
-    def __init__(self, model: SequenceEncoder, carried: Carried, looks: bool) -> None:
+class TaggerStep(nn.Module):
+    def __init__(self, model: SequenceEncoder, carried: CarriedState, looks: bool) -> None:
         super().__init__()
         self.model, self.carried, self.looks = model, carried, looks
 
@@ -224,8 +230,8 @@ class TagStep(nn.Module):
         return (self.model.output(h), *state, *t)
 
 
-class Looks(nn.Module):
-    """What words look like: one word in each row, all of them as long."""
+class WordFeatures(nn.Module):
+    """Character and casing features of words, one word per row, all of the same length."""
 
     def __init__(self, model: WordTagger) -> None:
         super().__init__()
@@ -236,8 +242,8 @@ class Looks(nn.Module):
         return (self.forms(WordFormBatch(characters, None, casing, casing)),)
 
 
-class OutputStep(nn.Module):
-    """A tagger whose steps see the tag before: it has no pass over a sequence, for each waits for the last."""
+class OutputTaggerStep(nn.Module):
+    """Step of a tagger that reads its previous tag; it has no pass over a sequence."""
 
     def __init__(self, model: OutputTagger) -> None:
         super().__init__()
@@ -248,44 +254,51 @@ class OutputStep(nn.Module):
         return scores, y, t
 
 
-def tagger(predictor: Predictor[Any]) -> Portable:
-    """Of the words of texts, or of steps of numbers."""
-    model = ready(predictor.model)
+def build_tagger(predictor: Predictor[Any]) -> PortableModel:
+    """Build the graphs of a tagger of words or of steps of numbers."""
+    model = prepare_model(predictor.model)
     assert isinstance(model, SequenceEncoder | OutputTagger)
-    whole, one, settings = _given(predictor)
+    whole, one, settings = _input_specs(predictor)
     settings["words"] = isinstance(predictor, TextTagger)
-    return tagger_of("tag", predictor, model, whole, one, class_names(predictor.run.vocabs["labels"]), settings)
+    return build_tagger_graphs(
+        "tag", predictor, model, whole, one, class_names(predictor.run.vocabs["labels"]), settings
+    )
 
 
-def tagger_of(
+def build_tagger_graphs(
     task: str,
     predictor: Predictor[Any],
     model: SequenceEncoder | OutputTagger,
-    whole: Value,
-    one: Value,
+    whole: TensorSpec,
+    one: TensorSpec,
     labels: tuple[str, ...],
     settings: dict[str, Any],
-) -> Portable:
+) -> PortableModel:
     vocabs, name = predictor.run.vocabs, predictor.name
     if isinstance(model, OutputTagger):
         K = len(labels)
-        before = [Value("y", ("B", K)), Value("t", ("B",), WHOLE)]
-        begin = {"y": torch.zeros(K), "t": torch.zeros((), dtype=WHOLE)}
-        step = capture("step", OutputStep(model), [one, *before], [Value("scores", ("B", K)), *before])
+        before = [TensorSpec("y", ("B", K)), TensorSpec("t", ("B",), INT64)]
+        begin = {"y": torch.zeros(K), "t": torch.zeros((), dtype=INT64)}
+        step = capture("step", OutputTaggerStep(model), [one, *before], [TensorSpec("scores", ("B", K)), *before])
         settings |= {"crf": False}
-        return Portable(task, "tagger", name, {"step": step}, begin, vocabs, labels, settings=settings)
+        return PortableModel(task, "tagger", name, {"step": step}, begin, vocabs, labels, settings=settings)
     blank = isinstance(model, Transcriber)
     width = len(labels) + blank
     graphs: dict[str, Graph] = {}
-    carried, looks = Carried(model), list[Value]()
+    carried, looks = CarriedState(model), list[TensorSpec]()
     if isinstance(model, WordTagger) and model.forms is not None:
-        looks, characters = [Value("looks", ("B", model.forms.width))], vocabs["characters"]
-        given = [Value("characters", ("B", "N"), WHOLE, len(characters)), Value("casing", ("B",), WHOLE, len(CASINGS))]
-        graphs["word"] = capture("word", Looks(model), given, looks)
-    along = [Value(value.name, ("B", "T", value.shape[1])) for value in looks]
-    graphs["sequence"] = capture("sequence", Tag(model), [whole, *along], [Value("scores", ("B", "T", width))])
+        looks, characters = [TensorSpec("looks", ("B", model.forms.width))], vocabs["characters"]
+        given = [
+            TensorSpec("characters", ("B", "N"), INT64, len(characters)),
+            TensorSpec("casing", ("B",), INT64, len(CASINGS)),
+        ]
+        graphs["word"] = capture("word", WordFeatures(model), given, looks)
+    along = [TensorSpec(value.name, ("B", "T", value.shape[1])) for value in looks]
+    graphs["sequence"] = capture(
+        "sequence", TaggerGraph(model), [whole, *along], [TensorSpec("scores", ("B", "T", width))]
+    )
     if _streams(model):
-        module, scores = TagStep(model, carried, bool(looks)), Value("scores", ("B", width))
+        module, scores = TaggerStep(model, carried, bool(looks)), TensorSpec("scores", ("B", width))
         graphs["step"] = capture("step", module, [one, *looks, *carried.values], [scores, *carried.values])
     tables: dict[str, Tensor] = {}
     tags = getattr(model, "tags", None)
@@ -296,4 +309,43 @@ def tagger_of(
         settings["blank"] = len(labels)
     start = carried.start if "step" in graphs else {}
     kind = "transcriber" if blank else "tagger"
-    return Portable(task, kind, name, graphs, start, vocabs, labels, tables, settings, model.recurrent)
+    return PortableModel(task, kind, name, graphs, start, vocabs, labels, tables, settings, model.recurrent)
+
+
+class SingleOutput(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given: Tensor) -> tuple[Tensor]:
+        return (self.model(*given),)
+
+
+def build_adder(predictor: Predictor[Regressor]) -> PortableModel:
+    graph = capture(
+        "sequence",
+        SingleOutput(prepare_model(predictor.model)),
+        [TensorSpec("x", ("B", "T", 2))],
+        [TensorSpec("value", ("B",))],
+    )
+    settings = {"reads": "numbers", "features": 2, "stack": 1}
+    return PortableModel("adding", "numbers", predictor.name, {"sequence": graph}, settings=settings)
+
+
+def build_copier(predictor: Copier) -> PortableModel:
+    """Build a tagger of token ids: 0 … 7, blank, and the recall signal."""
+    model = prepare_model(predictor.model)
+    assert isinstance(model, Tagger | OutputTagger)
+    tokens, token = (
+        TensorSpec(name, shape, torch.int64, SYMBOLS + 2) for name, shape in (("tokens", ("B", "T")), ("token", ("B",)))
+    )
+    labels = (*tuple(str(k) for k in range(SYMBOLS)), "")
+    settings = {
+        "reads": "tokens",
+        "words": False,
+        "silence": BLANK,
+        "go": GO,
+        "message": MESSAGE,
+        "length": predictor.task.length,
+    }
+    return build_tagger_graphs("copy", predictor, model, tokens, token, labels, settings)

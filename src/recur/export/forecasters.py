@@ -1,15 +1,15 @@
-"""Forecasters as one graph: series as they are, in their own units, to the quantiles of what follows, in theirs.
+"""Forecasters as one graph: series in their own units to quantiles of the forecast.
 
     forecast(values (B, T, V), …) → quantiles (B, k, V, Q)
 
-Inside it is all that `recur predict` does with a table without gaps: values scaled by their own mean and spread, the
-season's phase, the network, its base forecast, bands that cover what they say. What the network reads beside values is
-an input of its own where it has one: `start` (B,), which step of the season or of the clock the first value is;
-`series` (B,), which of the rows that were learned from, where each has something of its own; `covariates` and
-`calendar` (B, T + k, ·), `static` (B, ·) and `past` (B, T, ·).
+The graph contains all that `recur predict` does with a table without gaps: scaling by the mean and spread of the
+values, the season's phase, the network, the base forecast, and calibrated prediction intervals. Further inputs exist
+only if the model uses them: `start` (B,), the position of the first value in the season or on the clock; `series` (B,),
+the index of a training series with parameters of its own; `covariates` and `calendar` (B, T + k, ·), `static` (B, ·)
+and `past` (B, T, ·).
 
-Two things `recur predict` fits anew to every table, and a graph holds as they stood for the one that was learned from:
-the linear autoregression of each series, and bands that roll.
+`recur predict` refits two things to every table, which a graph keeps as fitted to the training table: the linear
+autoregression of each series, and rolling prediction intervals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError
-from recur.export.graphs import Portable, Value, capture, ready
+from recur.export.graphs import PortableModel, TensorSpec, capture, prepare_model
 from recur.models import Forecaster
 from recur.models.distributions import NegativeBinomial
 from recur.models.forecaster import SeriesBatch
@@ -35,8 +35,8 @@ from recur.tasks.forecast.task import ForecastTask, read_series
 DOUBLE = torch.float64
 
 
-class Own(NamedTuple):
-    """What rows of the table that was learned from have of their own."""
+class SeriesParameters(NamedTuple):
+    """Parameters of each training series."""
 
     channel: Tensor
     """(R,)"""
@@ -46,26 +46,26 @@ class Own(NamedTuple):
     """(R, k, V, Q)"""
 
 
-class Ahead(nn.Module):
-    """What is known of the steps of rows, those to come included, as `rows.py` has it."""
+class KnownFuture(nn.Module):
+    """Features known for all steps including the forecast, as in the forecasting task."""
 
     def __init__(self, settings: RowSettings, covariates: int, calendar: int, static: int) -> None:
         super().__init__()
         self.settings, self.covariates, self.calendar, self.static = settings, covariates, calendar, static
 
-    def inputs(self) -> list[Value]:
+    def inputs(self) -> list[TensorSpec]:
         s, later = self.settings, f"T+{self.settings.horizon}"
-        found = [Value("start", ("B",), torch.int64)] if s.season > 1 or s.clock is not None else []
-        found += [Value("covariates", ("B", later, self.covariates), DOUBLE)] if self.covariates else []
-        found += [Value("calendar", ("B", later, self.calendar), DOUBLE)] if self.calendar else []
-        return found + ([Value("static", ("B", self.static), DOUBLE)] if self.static else [])
+        found = [TensorSpec("start", ("B",), torch.int64)] if s.season > 1 or s.clock is not None else []
+        found += [TensorSpec("covariates", ("B", later, self.covariates), DOUBLE)] if self.covariates else []
+        found += [TensorSpec("calendar", ("B", later, self.calendar), DOUBLE)] if self.calendar else []
+        return found + ([TensorSpec("static", ("B", self.static), DOUBLE)] if self.static else [])
 
     def forward(self, values: Tensor, given: dict[str, Tensor]) -> Tensor:
-        """(B, T + k, C), in float64."""
+        """Return (B, T + k, C) in float64."""
         s, (B, T, _) = self.settings, values.shape
         columns = [values.new_zeros(B, T + s.horizon, 0)]
         if self.covariates:
-            columns.append(standardised(given["covariates"], T))
+            columns.append(standardize(given["covariates"], T))
         steps = torch.arange(T + s.horizon, device=values.device)
         if s.season > 1:
             angle = 2 * np.pi * (given["start"][:, None] % s.season + steps).to(DOUBLE) / s.season
@@ -80,20 +80,20 @@ class Ahead(nn.Module):
         return torch.cat(columns, dim=-1)
 
 
-def standardised(columns: Tensor, n: int) -> Tensor:
-    """(B, T, C) by the first n steps of each row."""
+def standardize(columns: Tensor, n: int) -> Tensor:
+    """Standardize (B, T, C) by the first n steps of each row."""
     first = columns[:, :n]
     mean = first.mean(1, keepdim=True)
     spread = (first - mean).square().mean(1, keepdim=True).sqrt()
     return (columns - mean) / torch.where(spread > 0, spread, 1.0)
 
 
-class Forecast(nn.Module):
+class ForecastGraph(nn.Module):
     channel: Tensor
     linear: Tensor | None
     offsets: Tensor
 
-    def __init__(self, model: Forecaster, ahead: Ahead, own: Own, names: list[str]) -> None:
+    def __init__(self, model: Forecaster, ahead: KnownFuture, own: SeriesParameters, names: list[str]) -> None:
         super().__init__()
         self.model, self.ahead, self.settings, self.names = model, ahead, ahead.settings, names
         for name, part in own._asdict().items():
@@ -107,7 +107,7 @@ class Forecast(nn.Module):
         mean, unit = self._scale(values)
         scaled = ((values.log() if s.transform == "log" else values) - mean) / unit
         known = self.ahead(values, given)
-        past = values.new_zeros(B, T, 0) if "past" not in given else standardised(given["past"], T)
+        past = values.new_zeros(B, T, 0) if "past" not in given else standardize(given["past"], T)
         if s.gaps:
             past = torch.cat([past, values.new_zeros(B, T, 1)], dim=-1)
         front = s.back + s.season + (0 if linear is None else linear.shape[2])
@@ -135,7 +135,7 @@ class Forecast(nn.Module):
         return (quantiles.clamp_max(700.0).exp() if s.transform == "log" else quantiles,)
 
     def _scale(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and unit (B, 1, V), as `rows.Scale` has them."""
+        """Return mean and unit (B, 1, V), as the forecasting task computes them."""
         s = self.settings
         values = values.log() if s.transform == "log" else values
         mean = values.mean(1, keepdim=True)
@@ -148,7 +148,7 @@ class Forecast(nn.Module):
         return mean, torch.where(unit > 1e-12 * mean.abs().clamp_min(1e-30), unit, 1.0)
 
     def _in_order(self, quantiles: Tensor) -> Tensor:
-        """No quantile crosses the median, or one that is nearer to it."""
+        """Make quantiles monotone, starting from the median."""
         levels = self.model.quantiles
         middle, parts = levels.index(0.5), list(quantiles.unbind(-1))
         for k in range(middle + 1, len(parts)):
@@ -158,28 +158,26 @@ class Forecast(nn.Module):
         return torch.stack(parts, dim=-1)
 
 
-def forecaster(predictor: SeriesForecaster) -> Portable:
-    task, model = predictor.task, ready(predictor.model)
+def build_forecaster(predictor: SeriesForecaster) -> PortableModel:
+    task, model = predictor.task, prepare_model(predictor.model)
     assert isinstance(model, Forecaster)
     if task.options.strategy == "iterated":
-        raise OptionError(
-            "a forecaster that draws its futures (--strategy iterated) has no graph; train one with --strategy direct"
-        )
+        raise OptionError("--strategy iterated samples its forecasts and has no graph; train with --strategy direct")
     if isinstance(model.distribution, NegativeBinomial):
         raise OptionError(
-            "quantiles of --distribution negative-binomial are counted one by one, which no graph does; train another"
+            "--distribution negative-binomial has no graph (its quantiles are searched); train another distribution"
         )
     vocabs, settings = predictor.run.vocabs, task.settings_of(predictor.run.vocabs)
-    own, series, notes = _own(predictor, model)
-    ahead, past = _ahead(predictor, settings)
+    own, series, notes = _series_parameters(predictor, model)
+    ahead, past = _known_future(predictor, settings)
     inputs = ahead.inputs()
     if len(own.channel) > 1:
-        inputs.insert(0, Value("series", ("B",), torch.int64, len(own.channel)))
+        inputs.insert(0, TensorSpec("series", ("B",), torch.int64, len(own.channel)))
     if past:
-        inputs.append(Value("past", ("B", "T", past), DOUBLE))
+        inputs.append(TensorSpec("past", ("B", "T", past), DOUBLE))
     V, k, Q = model.sizes.variables, task.horizon, len(model.quantiles)
-    values, quantiles = Value("values", ("B", "T", V), DOUBLE), Value("quantiles", ("B", k, V, Q), DOUBLE)
-    module = Forecast(model, ahead, own, [value.name for value in inputs])
+    values, quantiles = TensorSpec("values", ("B", "T", V), DOUBLE), TensorSpec("quantiles", ("B", k, V, Q), DOUBLE)
+    module = ForecastGraph(model, ahead, own, [value.name for value in inputs])
     graph = capture("forecast", module, [values, *inputs], [quantiles], {"T": max(task.season + 1, 3)})
     o = task.options
     known = {
@@ -189,44 +187,44 @@ def forecaster(predictor: SeriesForecaster) -> Portable:
         "positive": o.transform == "log",
     }  # fmt: skip
     network = model.recurrent if isinstance(model.recurrent, Recurrent) else None
-    return Portable(
+    return PortableModel(
         "forecast", "forecaster", predictor.name, {"forecast": graph}, vocabs=vocabs, settings=known, network=network,
         notes=notes,
     )  # fmt: skip
 
 
-def _ahead(predictor: SeriesForecaster, settings: RowSettings) -> tuple[Ahead, int]:
-    """What is known ahead, and how many columns are known until now."""
+def _known_future(predictor: SeriesForecaster, settings: RowSettings) -> tuple[KnownFuture, int]:
+    """Return the known features and the number of past covariates."""
     names = {name: list(class_names(predictor.run.vocabs[name])) for name in ("known", "past")}
     count = {
         kind: sum(name.startswith(kind) for name in names["known"]) for kind in ("covariate ", "calendar,", "static ")
     }
     past = len(names["past"]) - settings.gaps
-    return Ahead(settings, *count.values()), past
+    return KnownFuture(settings, *count.values()), past
 
 
-def _own(predictor: SeriesForecaster, model: Forecaster) -> tuple[Own, list[str], tuple[str, ...]]:
-    """What rows have of their own, their names, and what is worth saying of it."""
+def _series_parameters(
+    predictor: SeriesForecaster, model: Forecaster
+) -> tuple[SeriesParameters, list[str], tuple[str, ...]]:
+    """Return the parameters of the training series, their names, and notes for the user."""
     task: ForecastTask = predictor.task
     rolls = task.options.bands == "rolling" and len(model.quantiles) > 1
     linear = task.options.base == "linear"
     V, channels = model.sizes.variables, model.sizes.channels
     offsets = model.offsets.view(-1, channels, V, len(model.quantiles)).transpose(0, 1)[:, : task.horizon].contiguous()
     names = list(class_names(predictor.run.vocabs["columns"]))[: model.targets]
-    plain = Own(torch.arange(channels), None, offsets), names if channels > 1 else [], ()
+    plain = SeriesParameters(torch.arange(channels), None, offsets), names if channels > 1 else [], ()
     if not (rolls or linear):
         return plain
     if not predictor.has_training_texts():
         if linear:
-            raise OptionError(
-                "--base linear is fitted to the series that were learned from, and they are not here: put them back"
-            )
-        return *plain[:2], ("bands are those of the validation part: what they would roll over is not here",)
+            raise OptionError("--base linear needs the training series, which were not found: restore the files")
+        return *plain[:2], ("prediction intervals are those of the validation set: the training series were not found",)
     panel, _ = read_series(task.options)
     whole = [len(one) for one in panel.series]
     rows = task.rows(model, panel, predictor.run.vocabs, whole, whole)
-    own = Own(rows.channel, rows.linear, offsets[rows.channel])
-    said = ["the linear autoregression of each series is fitted to the values that are here now"] if linear else []
+    own = SeriesParameters(rows.channel, rows.linear, offsets[rows.channel])
+    said = ["the linear autoregression of each series is fitted to its current values"] if linear else []
     learned, origins = task.learned(panel), [np.array([n]) for n in whole]
     if rolls and evaluation.can_shift(task, learned, origins):
         which, ends = evaluation.pairs(rows, origins)
@@ -234,8 +232,8 @@ def _own(predictor: SeriesForecaster, model: Forecaster) -> tuple[Own, list[str]
         before = task.rows(model, panel, predictor.run.vocabs, whole, learned)
         moved = evaluation.shifted_intervals(task, model, (before, learned), (rows, origins), scaled, panel)
         own = own._replace(offsets=torch.from_numpy(moved - scaled).float())
-        said.append("bands are moved by what forecasts of these series have missed until now")
+        said.append("prediction intervals are adjusted by the errors of past forecasts")
     ids = [one.id for one in panel.series]
     named = [ids[n] if len(panel.targets) == 1 or task.options.mix else f"{ids[n]}/{panel.targets[c]}"
              for n, c in zip(rows.series, rows.channel.tolist(), strict=True)]  # fmt: skip
-    return own, named, (f"{'; '.join(said)}; recur predict does so for every table",) if said else ()
+    return own, named, (f"{'; '.join(said)}; recur predict repeats this for every table",) if said else ()

@@ -1,12 +1,12 @@
-"""Models that write, as graphs: language models, and decoders behind a source or a label.
+"""Language models and decoders as graphs.
 
     language   sequence(tokens (B, T), state…) → logits (B, T, K), state…
                step(token (B,), state…) → logits (B, K), state…
-    writer     encode(source (B, S) or label (B,)) → what a decoder reads and starts from
-               step(token (B,), carried…, context…) → log-probabilities (B, K) of what comes next, carried…, and
-               `looked` (B, S), where it attended
+    writer     encode(source (B, S) or label (B,)) → initial state and context of the decoder
+               step(token (B,), carried…, context…) → log-probabilities (B, K) of the next token, carried…, and
+               `looked` (B, S), the attention weights
 
-A writer's log-probabilities are those that its searches see: <eos> is the end, whatever decides on it.
+The log-probabilities of a writer are those of its beam search: <eos> ends the text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from recur.data.text import BOS, EOS
 from recur.decoding.sampling import FORBIDDEN_TOKENS
-from recur.export.graphs import Portable, States, Value, capture, flat, ready
+from recur.export.graphs import NetworkStates, PortableModel, TensorSpec, capture, flatten_state, prepare_model
 from recur.models import ConditionalModel, LanguageModel, Seq2Seq
 from recur.models.decoder import Decoder, DecoderContext, add_end_probability
 from recur.nn import Recurrent
@@ -27,13 +27,13 @@ from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
 from recur.tasks.seq2seq.predictor import Transducer
 
-WHOLE = torch.int64
+INT64 = torch.int64
 
 
-class Reading(nn.Module):
-    """A language model along tokens (B, T), or over one of each row (B,)."""
+class LanguageModelGraph(nn.Module):
+    """Language model along tokens (B, T), or for one token per row (B,)."""
 
-    def __init__(self, model: LanguageModel, states: States) -> None:
+    def __init__(self, model: LanguageModel, states: NetworkStates) -> None:
         super().__init__()
         self.model, self.states = model, states
 
@@ -43,21 +43,21 @@ class Reading(nn.Module):
         state = (*own, (carried[-1],)) if clocked else own
         one = tokens.dim() == 1
         found = self.model(tokens[:, None] if one else tokens, state)
-        return (found.logits[:, 0] if one else found.logits, *flat(found.state))
+        return (found.logits[:, 0] if one else found.logits, *flatten_state(found.state))
 
 
-def language(predictor: Language) -> Portable:
-    model = ready(predictor.model)
+def build_language_model(predictor: Language) -> PortableModel:
+    model = prepare_model(predictor.model)
     assert isinstance(model, LanguageModel)
-    states, K = States(model.recurrent), model.K
+    states, K = NetworkStates(model.recurrent), model.K
     carried, start = states.values, states.start()
     if model.clock is not None:
-        carried, start = [*carried, Value("t", ("B",), WHOLE)], start | {"t": torch.zeros((), dtype=WHOLE)}
-    module = Reading(model, states)
-    tokens, token = Value("tokens", ("B", "T"), WHOLE, K), Value("token", ("B",), WHOLE, K)
+        carried, start = [*carried, TensorSpec("t", ("B",), INT64)], start | {"t": torch.zeros((), dtype=INT64)}
+    module = LanguageModelGraph(model, states)
+    tokens, token = TensorSpec("tokens", ("B", "T"), INT64, K), TensorSpec("token", ("B",), INT64, K)
     graphs = {
-        "step": capture("step", module, [token, *carried], [Value("logits", ("B", K)), *carried]),
-        "sequence": capture("sequence", module, [tokens, *carried], [Value("logits", ("B", "T", K)), *carried]),
+        "step": capture("step", module, [token, *carried], [TensorSpec("logits", ("B", K)), *carried]),
+        "sequence": capture("sequence", module, [tokens, *carried], [TensorSpec("logits", ("B", "T", K)), *carried]),
     }
     settings = {
         "first": first_input(predictor.vocab),
@@ -65,47 +65,53 @@ def language(predictor: Language) -> Portable:
         "never": list(FORBIDDEN_TOKENS),
     }
     network = model.recurrent if isinstance(model.recurrent, Recurrent) else None
-    return Portable(
-        "language", "language", predictor.name, graphs, start, predictor.run.vocabs, settings=settings, network=network
+    return PortableModel(
+        "language",
+        "language",
+        predictor.name,
+        graphs,
+        start,
+        predictor.run.vocabs,
+        settings=settings,
+        network=network,
     )
 
 
-class Parts:
-    """What a decoder carries from step to step, and what of its context it reads at each."""
+class DecoderSpecs:
+    """Inputs of a decoder's step: carried state and context."""
 
     def __init__(self, decoder: Decoder, context: Sequence[int | str]) -> None:
-        """`context` is the shape of its memory behind B, if it has one."""
+        """context: shape of the memory without B; empty if there is none."""
         d, o = decoder, decoder.options
-        self.decoder, self.states = d, States(d.network.recurrent)
+        self.decoder, self.states = d, NetworkStates(d.network.recurrent)
         self.clocked, self.aligned = d.clock is not None, o.condition == "aligned"
         self.counts = o.stop in ("length", "source")
         self.carried = list(self.states.values)
         if self.clocked or self.aligned:
-            self.carried.append(Value("t", ("B",), WHOLE))
+            self.carried.append(TensorSpec("t", ("B",), INT64))
         if self.counts:
-            self.carried.append(Value("left", ("B",), WHOLE, o.longest + 1 if o.stop == "length" else 0))
+            self.carried.append(TensorSpec("left", ("B",), INT64, o.longest + 1 if o.stop == "length" else 0))
         if d.input_feeding:
-            self.carried.append(Value("fed", ("B", o.hidden)))
-        self.context: list[Value] = []
+            self.carried.append(TensorSpec("fed", ("B", o.hidden)))
+        self.context: list[TensorSpec] = []
         if d.network.by_input and not self.aligned:
-            self.context.append(Value("vector", ("B", d.network.context_size)))
+            self.context.append(TensorSpec("vector", ("B", d.network.context_size)))
         if d.attention is not None or self.aligned:
-            self.context.append(Value("memory", ("B", *context)))
+            self.context.append(TensorSpec("memory", ("B", *context)))
         if d.attention is not None:
-            self.context.append(Value("keys", ("B", *context[:-1], d.attention.size)))
+            self.context.append(TensorSpec("keys", ("B", *context[:-1], d.attention.size)))
         if d.written is not None:
-            self.context.append(Value("symbols", ("B", *context[:-1]), WHOLE, d.K))
+            self.context.append(TensorSpec("symbols", ("B", *context[:-1]), INT64, d.K))
 
     def named(self, given: Sequence[Tensor]) -> dict[str, Tensor]:
         names = [value.name for value in (*self.carried, *self.context)]
         return dict(zip(names, given, strict=True))
 
 
-class Encode(nn.Module):
-    """A source (B, S) or a label (B,) to the states before the first symbol, what is read of it at each, and, where
-    lengths are settled before writing, log P(τ)."""
+class EncoderGraph(nn.Module):
+    """Source (B, S) or label (B,) to the initial state and context, and log P(length) if it is predicted first."""
 
-    def __init__(self, model: Seq2Seq | ConditionalModel, parts: Parts) -> None:
+    def __init__(self, model: Seq2Seq | ConditionalModel, parts: DecoderSpecs) -> None:
         super().__init__()
         self.model, self.parts = model, parts
 
@@ -122,7 +128,7 @@ class Encode(nn.Module):
                 begin = self.parts.states.start()
                 found += [begin[name].expand(source.shape[0], -1) for _, name, _ in self.parts.states.parts]
             else:
-                found += flat(start)
+                found += flatten_state(start)
         named = {
             "vector": context.vector,
             "memory": context.memory,
@@ -138,10 +144,10 @@ class Encode(nn.Module):
         return tuple(part.clone() for part in found)
 
 
-class Write(nn.Module):
-    """One symbol of each row, (B,), to log P of the next (B, K)."""
+class DecoderStep(nn.Module):
+    """One token per row (B,) to log P of the next (B, K)."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DecoderSpecs) -> None:
         super().__init__()
         self.decoder, self.parts = parts.decoder, parts
 
@@ -168,7 +174,7 @@ class Write(nn.Module):
         context = DecoderContext(h, memory, None, known.get("symbols"))
         step = d.attend(h, context, known.get("keys"))
         logits, stop = d.outputs(step, context)
-        found = [add_end_probability(logits[:, 0], None if stop is None else stop[:, 0], left), *flat(after)]
+        found = [add_end_probability(logits[:, 0], None if stop is None else stop[:, 0], left), *flatten_state(after)]
         if t is not None:
             found.append(t + 1)
         if left is not None:
@@ -180,24 +186,26 @@ class Write(nn.Module):
         return tuple(found)
 
 
-def writer(predictor: Transducer | ConditionalWriter) -> Portable:
-    model, vocabs = ready(predictor.model), predictor.run.vocabs
+def build_writer(predictor: Transducer | ConditionalWriter) -> PortableModel:
+    model, vocabs = prepare_model(predictor.model), predictor.run.vocabs
     assert isinstance(model, Seq2Seq | ConditionalModel)
     d, o = model.decoder, model.decoder.options
     pairs = isinstance(model, Seq2Seq)
     if isinstance(model, Seq2Seq):
-        source = Value("source", ("B", "S"), WHOLE, len(vocabs["source"]))
-        parts = Parts(d, ("S", model.encoder.output_size))
+        source = TensorSpec("source", ("B", "S"), INT64, len(vocabs["source"]))
+        parts = DecoderSpecs(d, ("S", model.encoder.output_size))
     else:
-        source = Value("label", ("B",), WHOLE, len(vocabs["labels"]))
-        parts = Parts(d, ())
-    log_length = [Value("log_length", ("B", o.longest + 1))] if d.length is not None else []
-    token = Value("token", ("B",), WHOLE, d.K)
-    encode = capture("encode", Encode(model, parts), [source], [*parts.states.values, *parts.context, *log_length])
-    looked = [Value("looked", ("B", "S"))] if d.attention is not None else []
-    outputs = [Value("logp", ("B", d.K)), *parts.carried, *looked]
-    step = capture("step", Write(parts), [token, *parts.carried, *parts.context], outputs)
-    begin = {"t": torch.zeros((), dtype=WHOLE), "fed": torch.zeros(o.hidden)}
+        source = TensorSpec("label", ("B",), INT64, len(vocabs["labels"]))
+        parts = DecoderSpecs(d, ())
+    log_length = [TensorSpec("log_length", ("B", o.longest + 1))] if d.length is not None else []
+    token = TensorSpec("token", ("B",), INT64, d.K)
+    encode = capture(
+        "encode", EncoderGraph(model, parts), [source], [*parts.states.values, *parts.context, *log_length]
+    )
+    looked = [TensorSpec("looked", ("B", "S"))] if d.attention is not None else []
+    outputs = [TensorSpec("logp", ("B", d.K)), *parts.carried, *looked]
+    step = capture("step", DecoderStep(parts), [token, *parts.carried, *parts.context], outputs)
+    begin = {"t": torch.zeros((), dtype=INT64), "fed": torch.zeros(o.hidden)}
     start = {value.name: begin[value.name] for value in parts.carried if value.name in begin}
     settings = {
         "first": BOS,
@@ -210,4 +218,6 @@ def writer(predictor: Transducer | ConditionalWriter) -> Portable:
         "target": "target" if pairs else "vocab",
     }
     name = "seq2seq" if pairs else "conditional"
-    return Portable(name, "writer", predictor.name, {"encode": encode, "step": step}, start, vocabs, settings=settings)
+    return PortableModel(
+        name, "writer", predictor.name, {"encode": encode, "step": step}, start, vocabs, settings=settings
+    )

@@ -1,12 +1,14 @@
-"""A scan in PyTorch's own operations, for programs that have no recur.
+"""Export to torch.export: programs that load without recur, `torch.export.load("model.pt2").module()`.
 
-Known cells become PyTorch's layers, where it has them; any other its program, step by step, inside PyTorch's `scan`,
-which torch.onnx knows as ONNX's.
+A recognized cell becomes PyTorch's own layer; any other becomes its program inside PyTorch's `scan`, which torch.onnx
+translates as well. The metadata is stored in the archive, one text per key.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +19,20 @@ from torch.nn.functional import linear
 
 from recur.compiler.assembly import Assembly
 from recur.compiler.expressions import OPERATIONS
-from recur.export.graphs import quiet
-from recur.export.interpret import interpret
-from recur.export.known import KINDS, LAYER, SCAN, with_layers
-from recur.ops.operator import LIBRARY
+from recur.export import ExportOptions, ExportResult
+from recur.export.artifacts import (
+    GraphRunner,
+    check_difference,
+    graph_path,
+    graphs_to_write,
+    keep_files,
+    largest_difference,
+    metadata,
+    signature,
+)
+from recur.export.fused_layers import CELL_KINDS, LAYER, SCAN, fuse_layers, interpret
+from recur.export.graphs import PortableModel, silence_torch
+from recur.ops.cpu.grid import LIBRARY
 
 LAYERS = {
     "lstm": torch.ops.aten.lstm.input,
@@ -28,14 +40,14 @@ LAYERS = {
     "rnn_tanh": torch.ops.aten.rnn_tanh.input,
     "rnn_relu": torch.ops.aten.rnn_relu.input,
 }
-"""PyTorch's own, by the kinds of cells that they are."""
+"""PyTorch's recurrent layers by kind of cell."""
 
-STANDING_IN = {kind: f"aten_{kind}" for kind in LAYERS}
-"""Operators with the same arguments, which take their place until a program is finished: whenever PyTorch follows a
-layer of its own, it writes down each of its steps, for one length only."""
+PLACEHOLDERS = {kind: f"aten_{kind}" for kind in LAYERS}
+"""Operators that stand for PyTorch's layers until a program is finished. When PyTorch traces its own layer it unrolls
+every step, for one length only."""
 
 for _kind, _layer in LAYERS.items():
-    LIBRARY.define(f"{STANDING_IN[_kind]}{str(_layer._schema).removeprefix(_layer._schema.name + '.input')}")
+    LIBRARY.define(f"{PLACEHOLDERS[_kind]}{str(_layer._schema).removeprefix(_layer._schema.name + '.input')}")
 
 
 def _shapes(data: Tensor, hidden: Any, weights: Sequence[Tensor], *options: Any) -> tuple[Tensor, ...]:
@@ -44,35 +56,35 @@ def _shapes(data: Tensor, hidden: Any, weights: Sequence[Tensor], *options: Any)
     return data.new_empty(B, data.shape[1], ways * H), *(part.new_empty(ways, B, H) for part in hidden)
 
 
-for _name in STANDING_IN.values():
+for _name in PLACEHOLDERS.values():
     torch.library.register_fake(f"recur::{_name}", _shapes, lib=LIBRARY)
 
 
-KEPT = ("val", "tensor_meta")
-"""What a node of a program has to say beside its operation: not from which line of which file it came."""
+KEPT_METADATA = ("val", "tensor_meta")
+"""Metadata of a node that is kept; source file names and lines are removed."""
 
 
-def without_recur(program: ExportedProgram) -> ExportedProgram:
-    """The same program in PyTorch's own operations."""
-    program = decomposed(with_layers(program, LAYERS), {SCAN: scanned, LAYER: layered})
-    own = {getattr(torch.ops.recur, name).default: LAYERS[kind] for kind, name in STANDING_IN.items()}
+def replace_recur_operators(program: ExportedProgram) -> ExportedProgram:
+    """Return the program in PyTorch's own operations."""
+    program = decompose(fuse_layers(program, LAYERS), {SCAN: scan_with_torch, LAYER: layer_with_torch})
+    own = {getattr(torch.ops.recur, name).default: LAYERS[kind] for kind, name in PLACEHOLDERS.items()}
     for module in program.graph_module.modules():
         if isinstance(module, fx.GraphModule):
             for node in module.graph.nodes:
                 node.target = own.get(node.target, node.target)
-                node.meta = {name: value for name, value in node.meta.items() if name in KEPT}
+                node.meta = {name: value for name, value in node.meta.items() if name in KEPT_METADATA}
             module.recompile()
     return program
 
 
-def decomposed(program: ExportedProgram, table: dict[Any, Callable[..., Any]]) -> ExportedProgram:
-    """The program with these operators replaced by what these functions do, and no other."""
-    with torch.no_grad(), quiet("torch.export"):
+def decompose(program: ExportedProgram, table: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+    """Return the program with these operators, and no others, replaced by these functions."""
+    with torch.no_grad(), silence_torch("torch.export"):
         found: ExportedProgram = program.run_decompositions(table)
     return found
 
 
-def scanned(
+def scan_with_torch(
     data: Tensor,
     weights: Sequence[Tensor],
     extras: Sequence[Tensor],
@@ -86,9 +98,9 @@ def scanned(
     products: str,
     train: bool,
 ) -> list[Tensor]:
-    """`recur::scan` on whole rows, by PyTorch's `scan` over the cell's program."""
-    assert batch_major, "what is exported reads whole rows"
-    assert mask is None, "what is exported drops nothing"
+    """Implement `recur::scan` on whole rows by PyTorch's `scan` over the cell's program."""
+    assert batch_major, "expected batch-major data"
+    assert mask is None, "expected no mask"
     a = Assembly.loads(cell)
     named = dict(zip(a.weight_names(len(weights)), weights, strict=True))
     H, rows = weights[0].shape[0] // a.gates, data.shape[0]
@@ -112,7 +124,7 @@ def scanned(
         after = [part.expand_as(share[:, :H]) for part in after]
         if "weight_hr" in own:
             after[0] = linear(after[0], own["weight_hr"])
-        # What a step returns may be none of what it was given, nor the same twice.
+        # torch.scan forbids outputs that alias inputs or each other.
         return [part.clone() for part in (*after, *(after[k] for k in a.outputs))]
 
     found = scan_op(step, list(state), [shares], (*(named[name] for name in inside), *extras))
@@ -120,7 +132,7 @@ def scanned(
 
 
 def _product(h: Tensor, a: Assembly, own: dict[str, Tensor]) -> Tensor | None:
-    """W h + b_h of all gates."""
+    """Return W h + b_h of all gates."""
     if not a.products:
         return None
     W, b_h = own["weight_hh"], own.get("bias_hh")
@@ -131,7 +143,7 @@ def _product(h: Tensor, a: Assembly, own: dict[str, Tensor]) -> Tensor | None:
     return product if b_h is None else product + b_h
 
 
-def layered(
+def layer_with_torch(
     data: Tensor,
     weights: Sequence[Tensor],
     extras: Sequence[Tensor],
@@ -139,8 +151,8 @@ def layered(
     kind: str,
     direction: str,
 ) -> list[Tensor]:
-    """`recur::layer` by PyTorch's own."""
-    both, H, states = direction == "bidirectional", weights[1].shape[1], len(KINDS[kind].states)
+    """Implement `recur::layer` by PyTorch's layer."""
+    both, H, states = direction == "bidirectional", weights[1].shape[1], len(CELL_KINDS[kind].states)
     ways = 2 if both else 1
     if not state:
         state = [data.new_zeros(data.shape[0], H) for _ in range(ways * states)]
@@ -149,6 +161,44 @@ def layered(
     reverse = direction == "reverse"
     given = data.flip(1) if reverse else data
     options = (list(weights), biased, 1, 0.0, False, both, True)
-    layer = getattr(torch.ops.recur, STANDING_IN[kind])
+    layer = getattr(torch.ops.recur, PLACEHOLDERS[kind])
     outputs, *finals = layer(given, hidden if states > 1 else hidden[0], *options)
     return [outputs.flip(1) if reverse else outputs, *(final[way] for way in range(ways) for final in finals)]
+
+
+TAKES: set[str] = set()
+
+
+def write(portable: PortableModel, path: Path, options: ExportOptions) -> ExportResult:
+    graphs, positive = graphs_to_write(portable), bool(portable.settings.get("positive"))
+    made: dict[Path, bytes] = {}
+    difference = 0.0
+    for name, graph in graphs.items():
+        where = graph_path(path, name, graphs)
+        made[where] = program_bytes(replace_recur_operators(graph.program), metadata(portable, graph))
+        difference = max(
+            difference, check_difference(largest_difference(graph, run_program(made[where]), positive), where.name)
+        )
+    keep_files(made)
+    return ExportResult(
+        tuple(made),
+        sum(map(len, made.values())),
+        difference,
+        "; ".join(map(signature, graphs.values())),
+        f'torch.export.load("{next(iter(made)).name}").module()(…), one tensor per input',
+        portable.notes,
+    )
+
+
+def program_bytes(program: ExportedProgram, said: dict[str, str]) -> bytes:
+    out = io.BytesIO()
+    with silence_torch("torch._export"):
+        torch.export.save(program, out, extra_files=said)
+    return out.getvalue()
+
+
+def run_program(content: bytes) -> GraphRunner:
+    """Load a program from its bytes and return it as a runner."""
+    with silence_torch("torch._export"):
+        module = torch.export.load(io.BytesIO(content)).module()
+    return lambda given: module(*given)

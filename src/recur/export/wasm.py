@@ -1,9 +1,10 @@
-"""The product of matrices in WebAssembly: the one loop that plain JavaScript runs at a fraction of the machine's speed.
+"""Matrix product in WebAssembly. JavaScript has no vector instructions, so this loop runs several times faster here.
 
     product(a, w, y, M, N, K, lda, ldw, ldy)      y[m, n] += Σ_k a[m, k] · w[n, k]
 
-on float32 in one memory: a, w and y are addresses in bytes, K numbers lie side by side, and rows are lda, ldw and ldy
-bytes apart. Four rows of w are read at once, four numbers at a time; what does not divide by four, one by one.
+All operands are float32 in one memory. a, w and y are byte addresses, the K numbers of a row are adjacent, and rows are
+lda, ldw and ldy bytes apart. Four rows of w are read at once, four numbers at a time; the remainder is read one by one.
+Each of the four vector lanes has its own sum; the lanes are added in the order (0 + 1) + (2 + 3), then the remainder.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ I32, F32, V128 = 0x7F, 0x7D, 0x7B
 
 PARAMETERS = ("a", "w", "y", "M", "N", "K", "lda", "ldw", "ldy")
 POINTERS = ("n", "to", "p", "q0", "q1", "q2", "q3", "wide", "whole")
-"""p runs along a row of a up to `wide`, which is what divides by four, and `whole`, its end; q along rows of w."""
+"""p runs along a row of a up to `wide` (the last multiple of four) and `whole` (the end); q0 … q3 run along rows of w.
+"""
 SUMS, VECTORS = ("s0", "s1", "s2", "s3"), ("v0", "v1", "v2", "v3", "x")
 NAMES = {name: k for k, name in enumerate((*PARAMETERS, *POINTERS, *SUMS, *VECTORS))}
 
@@ -41,8 +43,8 @@ OPCODES = {
 }
 
 
-def leb(value: int) -> bytes:
-    """Signed, in as few bytes as hold it."""
+def signed_leb128(value: int) -> bytes:
+    """Encode a signed integer in the fewest bytes."""
     found = b""
     while True:
         byte, value = value & 127, value >> 7
@@ -52,24 +54,25 @@ def leb(value: int) -> bytes:
             return found
 
 
-def unsigned(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + unsigned(value >> 7)
+def unsigned_leb128(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + unsigned_leb128(value >> 7)
 
 
-def assembled(text: str) -> bytes:
-    """Instructions: of OPCODES, `name` to read a variable, `=name` to set it, a number, zero, br:n, br_if:n, lane:n."""
+def assemble(text: str) -> bytes:
+    """Assemble instructions: names of OPCODES, `name` reads a variable, `=name` sets it, integers, 0f, zero, br:n,
+    br_if:n, lane:n."""
     found = b""
     for word in text.split():
         if word in OPCODES:
             found += OPCODES[word]
         elif word in NAMES:
-            found += b"\x20" + unsigned(NAMES[word])
+            found += b"\x20" + unsigned_leb128(NAMES[word])
         elif word[0] == "=":
-            found += b"\x21" + unsigned(NAMES[word[1:]])
+            found += b"\x21" + unsigned_leb128(NAMES[word[1:]])
         elif word.startswith("br_if:"):
-            found += b"\x0d" + unsigned(int(word[6:]))
+            found += b"\x0d" + unsigned_leb128(int(word[6:]))
         elif word.startswith("br:"):
-            found += b"\x0c" + unsigned(int(word[3:]))
+            found += b"\x0c" + unsigned_leb128(int(word[3:]))
         elif word.startswith("lane:"):
             found += b"\xfd\x1f" + bytes([int(word[5:])])
         elif word == "zero":
@@ -77,12 +80,12 @@ def assembled(text: str) -> bytes:
         elif word == "0f":
             found += b"\x43" + bytes(4)
         else:
-            found += b"\x41" + leb(int(word))
+            found += b"\x41" + signed_leb128(int(word))
     return found
 
 
-def rows_at_once(count: int) -> str:
-    """y[m, n …] += a[m] · w[n …] for so many rows of w, and n moves on by as many."""
+def multiply_rows(count: int) -> str:
+    """Return code for y[m, n …] += a[m] · w[n …] for `count` rows of w; n advances by as many."""
     rows = range(count)
     lines = ["a =p w =q0"]
     lines += [f"q{k - 1} ldw i32.add =q{k}" for k in rows[1:]]
@@ -101,43 +104,43 @@ def rows_at_once(count: int) -> str:
     return " ".join(lines)
 
 
-def product() -> bytes:
-    """The body of the function: the address w is moved along the rows, and back for each m."""
+def product_body() -> bytes:
+    """Return the body of the function; the address w advances along the rows and is reset for each m."""
     body = f"""
         block loop  M i32.eqz br_if:1
             y =to  N =n
             a K -4 i32.and 2 i32.shl i32.add =wide  a K 2 i32.shl i32.add =whole
-            block loop  n 4 i32.ge_s i32.eqz br_if:1  {rows_at_once(4)}  br:0 end end
-            block loop  n i32.eqz br_if:1  {rows_at_once(1)}  br:0 end end
+            block loop  n 4 i32.ge_s i32.eqz br_if:1  {multiply_rows(4)}  br:0 end end
+            block loop  n i32.eqz br_if:1  {multiply_rows(1)}  br:0 end end
             w N ldw i32.mul i32.sub =w
             a lda i32.add =a  y ldy i32.add =y  M 1 i32.sub =M  br:0
         end end
     """
     declared = [(len(POINTERS), I32), (len(SUMS), F32), (len(VECTORS), V128)]
-    locals_ = unsigned(len(declared)) + b"".join(unsigned(n) + bytes([kind]) for n, kind in declared)
-    return locals_ + assembled(body) + OPCODES["end"]
+    locals_ = unsigned_leb128(len(declared)) + b"".join(unsigned_leb128(n) + bytes([kind]) for n, kind in declared)
+    return locals_ + assemble(body) + OPCODES["end"]
 
 
-def module() -> bytes:
-    """A module that imports the memory `env.memory` and exports `product`."""
-    kind = b"\x60" + vector([bytes([I32])] * len(PARAMETERS)) + vector([])
-    memory = text("env") + text("memory") + b"\x02\x00\x01"
-    code = product()
+def wasm_module() -> bytes:
+    """Return a module that imports the memory `env.memory` and exports `product`."""
+    kind = b"\x60" + wasm_vector([bytes([I32])] * len(PARAMETERS)) + wasm_vector([])
+    memory = wasm_string("env") + wasm_string("memory") + b"\x02\x00\x01"
+    code = product_body()
     sections = {
-        1: vector([kind]),
-        2: vector([memory]),
-        3: vector([b"\x00"]),
-        7: vector([text("product") + b"\x00\x00"]),
-        10: vector([unsigned(len(code)) + code]),
+        1: wasm_vector([kind]),
+        2: wasm_vector([memory]),
+        3: wasm_vector([b"\x00"]),
+        7: wasm_vector([wasm_string("product") + b"\x00\x00"]),
+        10: wasm_vector([unsigned_leb128(len(code)) + code]),
     }
-    found = b"".join(bytes([number]) + unsigned(len(part)) + part for number, part in sections.items())
+    found = b"".join(bytes([number]) + unsigned_leb128(len(part)) + part for number, part in sections.items())
     return b"\x00asm\x01\x00\x00\x00" + found
 
 
-def vector(parts: Iterable[bytes]) -> bytes:
+def wasm_vector(parts: Iterable[bytes]) -> bytes:
     found = list(parts)
-    return unsigned(len(found)) + b"".join(found)
+    return unsigned_leb128(len(found)) + b"".join(found)
 
 
-def text(name: str) -> bytes:
-    return unsigned(len(name)) + name.encode()
+def wasm_string(name: str) -> bytes:
+    return unsigned_leb128(len(name)) + name.encode()
