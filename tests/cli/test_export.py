@@ -83,7 +83,7 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     lm = folder / "lm"
     known = ", ".join(sorted(TARGETS))
     assert f"unknown target 'onx'; did you mean 'onnx'? known: {known}" in refusal(capsys, lm, "--to", "onx", "m.x")
-    assert "name it with --to: c, onnx, html, torch, safetensors" in refusal(capsys, lm, folder / "model.bin")
+    assert "choose the format with --to: c, onnx, html, torch, safetensors" in refusal(capsys, lm, folder / "model.bin")
     assert "no run among" in refusal(capsys, folder, folder / "model.onnx")
     assert "nowhere is no folder" in refusal(capsys, lm, folder / "nowhere" / "model.onnx")
     assert "is a folder" in refusal(capsys, lm, "--to", "onnx", folder)

@@ -179,7 +179,7 @@ def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_pa
     for arguments, says in (
         (["sample", out], "which label? --label, one of: Other, Vowel"),
         (["sample", out, "--label", "Vowels"], "did you mean 'Vowel'"),
-        (["sample", out, "--label", "Vowel", "--prompt", "a"], "begin and end by themselves"),
+        (["sample", out, "--label", "Vowel", "--prompt", "a"], "a conditional model generates whole lines"),
         (["eval", out, "--beam", "3"], "--beam is not for the task conditional"),
         (["predict", out, "words.txt"], "unknown label 'ba'; known: Other, Vowel"),
     ):
