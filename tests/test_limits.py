@@ -159,13 +159,13 @@ def test_a_run_of_marks_is_refused_by_word_vectors(tmp_path: Path) -> None:
 
 def test_one_function_normalises_text_of_any_length() -> None:
     """Normalisation takes quadratic time on a run of marks: others normalise what they have measured before."""
-    bounded = {"text/symbols.py", "studio/reading.py", "equations/tokens.py", "equations/python_cell.py"}
+    bounded = {"studio/loaded_model.py", "studio/equations/parser.py", "studio/equations/python_cell.py"}
     calls = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
         if re.search(r"unicodedata\.(normalize|is_normalized)\(", path.read_text())
     }
-    assert calls == {"text/marks.py"} | bounded
+    assert calls == {"data/text/tokenizers.py"} | bounded
 
 
 def test_a_gz_of_many_short_lines_is_refused(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_killed_and_begun_again(runs: Path, tmp_path: Path) -> None:
         (["chars", "--port", "TAKEN"], "in use"),
         (["chars", "--idle", "0"], "--idle must be"),
         (["chars", "--sessions", "0"], "--sessions must lie in"),
-        (["chars", "chars"], "two runs have one name"),
+        (["chars", "chars"], "two runs have the same name"),
         ([], "requires"),
     ],
 )

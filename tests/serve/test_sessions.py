@@ -258,7 +258,7 @@ def test_idle_sessions_go_to_disk_and_come_back_bit_equal(spilling: Serving, tmp
         before[name] = unpack_state(path.read_bytes(), name)[1]
     for name in names[:3]:
         served.get(f"/v1/sessions/{name}")
-        session = served.registry.sessions._kept[name]
+        session = served.registry.sessions._sessions[name]
         now = served.registry.engine.call(lambda slot=session.slot: plain.pool.state(slot)).result(5)
         assert now is not None
         assert all(torch.equal(a, b) for a, b in zip(now, before[name], strict=True))
@@ -293,7 +293,7 @@ def test_sessions_expire(runs: Path) -> None:
     made = Serving(runs / "chars", idle=0.2, sessions=2)
     try:
         names = [made.post("/v1/sessions", 201)["id"] for _ in range(2)]
-        assert "no place for more" in made.post("/v1/sessions", 503)["error"]["message"]
+        assert "sessions, the maximum" in made.post("/v1/sessions", 503)["error"]["message"]
         end = time.monotonic() + 10
         while len(made.registry.sessions) and time.monotonic() < end:
             time.sleep(0.05)
