@@ -48,7 +48,7 @@ def same(a: Trainer, b: Trainer) -> None:
 def test_recorded_steps_are_the_same_steps(fields: dict[str, Any], tmp_path: Path) -> None:
     recorded, plain = (trained(tmp_path / graph, graph=graph, **fields) for graph in ("on", "off"))
     assert recorded.graphs is not None
-    assert recorded.graphs._recorded
+    assert recorded.graphs._captured
     assert plain.graphs is None
     same(recorded, plain)
 
@@ -89,7 +89,7 @@ def test_recorded_steps_of_other_tasks(name: str, tmp_path: Path, monkeypatch: p
         made[-1].train()
     recorded, plain = made
     assert recorded.graphs is not None
-    assert recorded.graphs._recorded
+    assert recorded.graphs._captured
     assert recorded.predictions == plain.predictions
     same(recorded, plain)
 
