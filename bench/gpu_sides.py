@@ -70,7 +70,7 @@ class Data:
 
 
 class Ours:
-    """A scan on a backend; afterwards `way` says how it ran."""
+    """A scan on a backend; afterwards `config` says how it ran."""
 
     def __init__(self, data: Data, backend: str, cell: Cell | None = None) -> None:
         self.data, self.backend = data, backend

@@ -76,7 +76,7 @@ def test_what_is_no_file_is_left_to_whoever_makes_the_cell() -> None:
 def test_no_other_module_makes_a_cell_of_what_options_name() -> None:
     """Options may come from a file, so their `cell` goes through `configured_cell`, whoever reads it."""
     named = {"cells/registry.py", "nn/recurrent.py", "cli/cell.py"}  # by code, or typed
-    fixed = {"cli/doctor.py", "cuda/measuring.py", "scan/pytrees.py"}  # registered names
+    fixed = {"cli/doctor.py", "ops/cuda/timing.py", "ops/trace.py"}  # registered names
     makes, passed, executes = set(), [], set()
     for path in SOURCE.rglob("*.py"):
         where = str(path.relative_to(SOURCE))

@@ -6,7 +6,8 @@
     recur.Recurrent    a network of any cell, deep and in both directions
     recur.nn           RNN, GRU and LSTM as torch.nn has them, and their cells
     recur.Cell         write your own; recur.make_cell finds one by name or file
-    recur.scan         apply a cell along a sequence, forward and backward; recur.BPTT says which gradients cross time
+    recur.scan         apply a cell along a sequence, forward and backward; recur.ops has its backends and traces
+    recur.BPTT         which gradients cross time (recur.ops.bptt)
     recur.data         readers: text (corpus, tokenizers, vocabulary, streams), series, signals, images
     recur.baselines    n-gram language models
     recur.reference    the textbook in NumPy, gradients by hand

@@ -99,8 +99,8 @@ def test_links_to_sources_find_their_line() -> None:
     for link in ("../src/recur/ops/bptt.py#Nothing", "../src/recur/nothing.py"):
         with pytest.raises(ValueError, match=r"has no|leads to nothing"):
             found.linked(f"[x]({link})", "page.html", DOCS)
-    assert 'id="L-1"' in sources.of_file(ROOT / "src/recur/nn.py") or 'name="L-1"' in sources.of_file(
-        ROOT / "src/recur/nn.py"
+    assert 'id="L-1"' in sources.of_file(ROOT / "src/recur/errors.py") or 'name="L-1"' in sources.of_file(
+        ROOT / "src/recur/errors.py"
     )
 
 

@@ -448,11 +448,9 @@ OptionsT = TypeVar("OptionsT", bound=InputOptions)
 
 def with_input(options: OptionsT) -> OptionsT:
     """Return options that say what the files contain; sets inside an .npz replace those that are not named."""
-    from recur.data.images import (
-        find_image_arrays,
-        split_name,  # needs NumPy, and options are parsed without it
-    )
-    from recur.data.signals import is_signals
+    # These modules need NumPy, and options are parsed without it.
+    from recur.data.images import split_name
+    from recur.data.signals import find_signal_arrays, is_signals
 
     if options.input is None:
         numbers = {is_signals(name) for name in options.texts}
@@ -466,7 +464,7 @@ def with_input(options: OptionsT) -> OptionsT:
     folds = isinstance(given, FoldOptions) and given.fold
     for part in ("valid",) if folds else ("valid", "test"):  # a fold is the test part
         names = [n for n in options.texts if split_name(n)[0] == n and Path(n).suffix.lower() == ".npz"]
-        own = tuple(f"{name}:{part}" for name in names if part in find_image_arrays(name).parts)
+        own = tuple(f"{name}:{part}" for name in names if part in find_signal_arrays(name).parts)
         if own and not options.paths(part):
             fields[part] = own
     return options.changed(**fields)
