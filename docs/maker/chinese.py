@@ -12,7 +12,7 @@ from html import escape, unescape
 from pathlib import Path
 
 from docs.maker.executing import Result
-from recur.i18n import in_language
+from recur.i18n import translate
 
 WORD = re.compile(r"(<text [^>]*>)([^<>]+)(</text>)")
 PARAGRAPH = 120
@@ -56,7 +56,7 @@ DRAWN = {
 
 
 def result(found: Result, folder: Path) -> Result:
-    text = "\n".join(in_language(line, "zh") if len(line) > PARAGRAPH else line for line in found["text"].split("\n"))
+    text = "\n".join(translate(line, "zh") if len(line) > PARAGRAPH else line for line in found["text"].split("\n"))
     return Result(text=text, files=[figure(folder, name) for name in found["files"]])
 
 
@@ -65,7 +65,7 @@ def figure(folder: Path, name: str) -> str:
     if not name.endswith(".svg"):
         return name
     was = (folder / name).read_text(encoding="utf-8")
-    now = WORD.sub(lambda word: f"{word[1]}{escape(said(unescape(word[2])))}{word[3]}", was)
+    now = WORD.sub(lambda word: f"{word[1]}{escape(chinese_word(unescape(word[2])))}{word[3]}", was)
     if now == was:
         return name
     other = f"{name.removesuffix('.svg')}.zh.svg"
@@ -73,8 +73,8 @@ def figure(folder: Path, name: str) -> str:
     return other
 
 
-def said(word: str) -> str:
+def chinese_word(word: str) -> str:
     for pattern, chinese in DRAWN.items():
         if found := re.fullmatch(pattern, word):
             return found.expand(chinese)
-    return in_language(word, "zh")
+    return translate(word, "zh")

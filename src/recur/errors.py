@@ -22,6 +22,8 @@ import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
 
+from recur.i18n import Message
+
 __all__ = [
     "BackendError",
     "CellError",
@@ -171,9 +173,11 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:LISTED]) + more
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+def unknown(kind: str, name: object, known: Iterable[str]) -> Message:
     """The line for a name that is not among those known, with the nearest one offered."""
     known = sorted(known)
     near = difflib.get_close_matches(name[:LISTED], known[: 20 * LISTED], n=1) if isinstance(name, str) else []
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown {kind} {shown(name)}; {hint}known: {listed(known)}"
+    values = {"kind": kind, "name": shown(name), "known": listed(known)}
+    if near:
+        return Message("unknown {kind} {name}; did you mean {near!r}? known: {known}", near=near[0], **values)
+    return Message("unknown {kind} {name}; known: {known}", **values)

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from recur.cli.app import run
 from recur.errors import OptionError, RecurError
-from recur.i18n import in_language
+from recur.i18n import translate
 from recur.runs import Run
 from recur.studio.equations.textbook import TEXTBOOK
 from recur.studio.loaded import LoadedModel
@@ -116,7 +116,7 @@ def test_a_cell_of_ones_own_is_read_and_refused_in_both_languages() -> None:
 def test_bad_requests_are_refused(request_: dict[str, Any]) -> None:
     with pytest.raises(OptionError) as refused:
         step(request_)
-    chinese = in_language(str(refused.value), "zh")
+    chinese = translate(str(refused.value), "zh")
     assert any("\u4e00" <= sign <= "\u9fff" for sign in chinese), chinese
 
 
@@ -158,7 +158,7 @@ def test_the_network_of_a_run(folder: Path) -> None:
     for request in ({"text": "a word", "shown": [12]}, {"text": "a wörd"}):
         with pytest.raises(RecurError) as refused:
             run_step(model, request)
-        assert in_language(str(refused.value), "zh") != str(refused.value), "as the page shows it"
+        assert translate(str(refused.value), "zh") != str(refused.value), "as the page shows it"
     model.language.model.recurrent.layers = 2
     with pytest.raises(RecurError, match="one layer of elman, lstm or gru"):
         run_step(model, {"text": "a word"})

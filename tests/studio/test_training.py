@@ -17,11 +17,11 @@ from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 import pytest
+from recur.i18n.chinese_training import TRAINING
 from starlette.testclient import TestClient
 
 from recur.errors import RecurError
-from recur.i18n import in_language
-from recur.i18n.chinese_training import TRAINING
+from recur.i18n import translate
 from recur.options import Form, hints, value_of
 from recur.runs import holder_of, read_jsonl
 from recur.studio import queue as queues
@@ -183,9 +183,9 @@ def test_every_option_is_explained_in_both_languages() -> None:
         for option, same in zip(here["options"], there["options"], strict=True):
             assert option["help"] or option["name"] == "cell"
             assert not same["help"].isascii() or option["name"] == "cell", option["name"]
-    said = [in_language(template.replace("{", "«").replace("}", "»"), "zh") for template in TRAINING]
+    said = [translate(template.replace("{", "«").replace("}", "»"), "zh") for template in TRAINING]
     assert [sentence for sentence in said if sentence.isascii() and sentence != "1"] == []
-    assert in_language("hidden must be a whole number ≥ 1, got 0", "zh") == "hidden 必须是不小于 1 的整数，给出的是 0"
+    assert translate("hidden must be a whole number ≥ 1, got 0", "zh") == "hidden 必须是不小于 1 的整数，给出的是 0"
 
 
 def _marks(hint: Any) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from recur.data.series.panel import blocks, histories, origins, windows
 from recur.data.series.scores import deviations, mase_scales
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
+from recur.i18n import Message
 
 Plain = Callable[[Floats, Ids, int], Floats]
 """values (T, C), origins (N,), k → (N, k, C)"""
@@ -123,7 +124,7 @@ class Autoregression:
 
     @property
     def name(self) -> str:
-        return f"linear autoregression on {self.form.lags}"
+        return Message("linear autoregression on {lags}", lags=self.form.lags)
 
     def __call__(self, values: Floats, at: Ids, k: int) -> Floats:
         if k > self.weights.shape[2]:

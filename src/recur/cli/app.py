@@ -14,6 +14,7 @@ from recur import __version__
 from recur.cli.options import PLAIN
 from recur.cli.terminal import escape_messages, visible
 from recur.errors import RankError, RecurError
+from recur.i18n import map_text, printed
 from recur.utils.launch import Launch, launch
 
 app = App(
@@ -103,14 +104,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, speaks: bool | None = None) -> int:
-    _say(" ".join(message.split()), _place().local == 0 if speaks is None else speaks)
+    _say(map_text(message, lambda part: " ".join(part.split())), _place().local == 0 if speaks is None else speaks)
     return 2
 
 
 def _say(message: str, speaks: bool) -> None:
     """Of several processes, what all of them would say, one says."""
     if speaks:
-        line = f"recur: {visible(message)}"
+        line = f"recur: {visible(printed(message))}"
         if sys.stderr.isatty():  # where a line that is too long is broken between words
             width = shutil.get_terminal_size().columns
             line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)

@@ -14,6 +14,7 @@ from rich.styled import Styled
 
 from recur.cli.results import show_beside, show_verdict
 from recur.cli.screen import Screen, facts
+from recur.i18n import Message
 from recur.tasks.metrics import better, metric_of, show, words
 from recur.utils.types import JsonObject
 
@@ -54,7 +55,14 @@ class Display:
             if self.baseline is None or better(content["metric"], content["value"], self.baseline["value"]):
                 self.baseline = content
             figure = show(content["metric"], content["value"])
-            self.screen.note(f"to beat: {content['name']}, {words(content['metric'])} {figure}")
+            self.screen.note(
+                Message(
+                    "to beat: {name}, {metric} {figure}",
+                    name=content["name"],
+                    metric=words(content["metric"]),
+                    figure=figure,
+                )
+            )
         elif kind == "started":
             self.metric, self.unit = content["curve"], content["unit"]
             if self.screen.err.is_terminal and not self.screen.quiet:

@@ -13,7 +13,7 @@ from recur.cli.screen import Screen, table
 from recur.errors import OptionError
 
 if TYPE_CHECKING:
-    from recur.diagnostics.lab import Experiment
+    from recur.diagnostics.labs import Experiment
     from recur.utils.types import JsonObject
 
 verb = App(
@@ -48,17 +48,17 @@ def _run(name: str, figure: Path | None, common: Common, experiment: Callable[[]
 @verb.command
 def vanishing(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008  frozen
     """The gradient by lag: with σ, with tanh, and along the memory of an LSTM."""
-    from recur.diagnostics import lab
+    from recur.diagnostics import labs
 
-    _run("vanishing", figure, common, lambda: lab.vanishing(common.seed))
+    _run("vanishing", figure, common, lambda: labs.vanishing(common.seed))
 
 
 @verb.command
 def exploding(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """The powers of W: eigenvalues inside the unit circle, on it and outside."""
-    from recur.diagnostics import lab
+    from recur.diagnostics import labs
 
-    _run("exploding", figure, common, lambda: lab.exploding(common.seed))
+    _run("exploding", figure, common, lambda: labs.exploding(common.seed))
 
 
 @verb.command
@@ -78,33 +78,33 @@ def variance(
     target
         v*: the variance that their product should have; each weight then has its n-th root.
     """
-    from recur.diagnostics import lab
+    from recur.diagnostics import labs
 
-    _run("variance", figure, common, lambda: lab.variance(common.seed, steps, target))
+    _run("variance", figure, common, lambda: labs.variance(common.seed, steps, target))
 
 
 @verb.command
 def truncation(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """What is learned of a dependency that is longer than the window of backpropagation."""
-    from recur.diagnostics import lab
+    from recur.diagnostics import labs
 
-    _run("truncation", figure, common, lambda: lab.truncation(common.seed))
+    _run("truncation", figure, common, lambda: labs.truncation(common.seed))
 
 
 @verb.command
 def forget_gate(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """The gradient along the memory of an LSTM, for forget gates from shut to open."""
-    from recur.diagnostics import lab
+    from recur.diagnostics import labs
 
-    _run("forget-gate", figure, common, lambda: lab.forget_gate(common.seed))
+    _run("forget-gate", figure, common, lambda: labs.forget_gate(common.seed))
 
 
 @verb.command
 def clipping(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """Gradient descent beside a cliff, with and without clipping."""
-    from recur.diagnostics import lab
+    from recur.diagnostics import labs
 
-    _run("clipping", figure, common, lambda: lab.clipping(common.seed))
+    _run("clipping", figure, common, lambda: labs.clipping(common.seed))
 
 
 @verb.command
@@ -162,7 +162,7 @@ def parameters(
 
 
 def _show_sizes(screen: Screen, numbers: JsonObject) -> None:
-    from recur.diagnostics.lab.parameters import short
+    from recur.diagnostics.labs.parameters import short
 
     ngrams = numbers.get("ngrams", [])
     columns = ("n-grams seen", "n-gram model") if ngrams else ()

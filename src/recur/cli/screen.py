@@ -18,6 +18,7 @@ from rich.text import Text
 
 from recur.cli.options import Output
 from recur.cli.terminal import visible
+from recur.i18n import printed
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -54,7 +55,7 @@ class Screen:
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result."""
         if not self.quiet:
-            self.err.print(text, style="dim", soft_wrap=not self.err.is_terminal)
+            self.err.print(printed(text), style="dim", soft_wrap=not self.err.is_terminal)
 
     def show(self, *things: Any) -> None:
         """A part of the result, for a person to read."""

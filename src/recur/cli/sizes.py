@@ -11,14 +11,14 @@ from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.data.text import Vocab
-    from recur.diagnostics.lab import Experiment
-    from recur.diagnostics.lab.parameters import Network
+    from recur.diagnostics.labs import Experiment
+    from recur.diagnostics.labs.parameters import Network
 
 
 def sizes_by_numbers(k: int, tau: int, network: JsonObject) -> Experiment:
     """No text: k tokens, and the network of `recur train` for as many."""
     from recur.data.text.tokenizers import SPECIALS
-    from recur.diagnostics.lab import parameters
+    from recur.diagnostics.labs import parameters
     from recur.tasks import make_options
 
     if k < 1:
@@ -28,8 +28,8 @@ def sizes_by_numbers(k: int, tau: int, network: JsonObject) -> Experiment:
 
 def sizes_of_text(sources: Sequence[str], token: str, tau: int, network: JsonObject) -> Experiment:
     from recur.data.text import Corpus, fit_vocab
-    from recur.diagnostics.lab import parameters
-    from recur.diagnostics.lab.parameters import count_text
+    from recur.diagnostics.labs import parameters
+    from recur.diagnostics.labs.parameters import count_text
     from recur.tasks import make_options, task_class
 
     corpus = Corpus.of(*sources)
@@ -41,8 +41,8 @@ def sizes_of_text(sources: Sequence[str], token: str, tau: int, network: JsonObj
 
 def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int, trust: bool) -> Experiment:
     from recur.data.text import Corpus
-    from recur.diagnostics.lab import parameters
-    from recur.diagnostics.lab.parameters import Network, count_text
+    from recur.diagnostics.labs import parameters
+    from recur.diagnostics.labs.parameters import Network, count_text
     from recur.tasks import open_predictor
     from recur.tasks.language.data import corpora
     from recur.tasks.language.predictor import Language
@@ -63,7 +63,7 @@ def _types(vocab: Vocab) -> int:
 
 def _network(options: object, K: int) -> Network:
     """The network of a language model's options, made and counted."""
-    from recur.diagnostics.lab.parameters import Network
+    from recur.diagnostics.labs.parameters import Network
     from recur.models import LanguageModel
     from recur.tasks.language.options import LanguageOptions
 

@@ -16,6 +16,7 @@ from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.task_flags import call, flag_app, split_arguments
 from recur.errors import OptionError, RecurError
+from recur.i18n import Message
 from recur.tasks import make_options
 from recur.tasks.options import TaskOptions
 from recur.utils.launch import hush, launch
@@ -140,7 +141,7 @@ def interruptible(screen: Screen) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         first = time.monotonic()
         stop.set()
-        screen.note("stopping after the step in progress; Ctrl-C once more leaves at once")
+        screen.note(Message("stopping after the step in progress; Ctrl-C once more leaves at once"))
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

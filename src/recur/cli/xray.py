@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Common, OpeningTexts
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.i18n import in_language, said
+from recur.i18n import Message, translate
 from recur.utils.processes import python_command, python_environment
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def xray(
         with screen.busy("drawing figures"):
             content = report.html(language)
         write_atomically(html, content.encode())
-        screen.note(in_language(said("written to {path}", path=str(html)), language))
+        screen.note(translate(Message("written to {path}", path=str(html)), language))
     _show(screen, report, language)
     result = report.as_dict(language)
     if try_:
@@ -108,7 +108,7 @@ def _show(screen: Screen, report: Report, language: Language) -> None:
     styles = {Level.FAULT: "bold red", Level.WARNING: "bold yellow", Level.OK: "bold green", Level.UNKNOWN: "bold"}
 
     def say(text: str) -> str:
-        return in_language(text, language)
+        return translate(text, language)
 
     found = report.diagnosis
     if found is not None:
@@ -135,9 +135,11 @@ def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language
     from recur.diagnostics.finding import command
 
     for one in tries:
-        means, see = in_language(one.means, language), in_language(one.see, language)
-        screen.paragraph(in_language(said("try {option}: {means}", option=one.option, means=means), language), indent=2)
-        screen.paragraph(in_language(said("it helped if {see}", see=see), language), indent=4)
+        means, see = translate(one.means, language), translate(one.see, language)
+        screen.paragraph(
+            translate(Message("try {option}: {means}", option=one.option, means=means), language), indent=2
+        )
+        screen.paragraph(translate(Message("it helped if {see}", see=see), language), indent=4)
         screen.paragraph(command(report.run, one.option), indent=4)
 
 
@@ -153,7 +155,7 @@ def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> J
         raise OptionError("there is nothing to try: no advice was given for this run")
     folder = tried_folder(predictor.run)
     screen.note(
-        in_language(said("training {folder} with {option}", folder=str(folder), option=tries[0].option), language)
+        translate(Message("training {folder} with {option}", folder=str(folder), option=tries[0].option), language)
     )
     given = [*arguments(predictor.run, tries[0].option, folder), "--json", *(["--trust"] if trust else [])]
     ended = subprocess.run(
@@ -172,12 +174,12 @@ def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> J
     if before is None or after is None:
         raise RecurError(f"{folder} or {predictor.run.path} has no {words(curve)} to compare")
     helped = better(curve, after, before)
-    sentence = said(
+    sentence = Message(
         "{metric} {before} before, {after} with {option}: {helped}",
         metric=words(curve), before=show(curve, before), after=show(curve, after), option=tries[0].option,
-        helped=said("it helped") if helped else said("it did not help"),
+        helped=Message("it helped") if helped else Message("it did not help"),
     )  # fmt: skip
-    screen.paragraph(in_language(sentence, language))
+    screen.paragraph(translate(sentence, language))
     return {
         "option": tries[0].option,
         "run": str(folder),

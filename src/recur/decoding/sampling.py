@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recur.data.text import BOS, PAD, UNK, Vocab
 from recur.errors import OptionError, RunError, TextError
+from recur.i18n import Message
 from recur.models import LanguageModel, Predicted, State
 from recur.options import Count, Natural, Positive, Range, Seed, Share, checked
 
@@ -55,7 +56,9 @@ class Choice:
         except RuntimeError:
             if p.isfinite().all():
                 raise
-            raise RunError("the model's output is not a number: its weights are too large, or damaged") from None
+            raise RunError(
+                Message("the model's output is not a number: its weights are too large, or damaged")
+            ) from None
 
 
 def chances(

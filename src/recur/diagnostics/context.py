@@ -18,7 +18,7 @@ from recur.decoding import Choice, generate
 from recur.diagnostics.finding import Finding, Level, Measurement, wider_window
 from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
-from recur.i18n import said
+from recur.i18n import Message
 from recur.models import LanguageModel
 from recur.tasks.language.data import corpora, first_input, in_reading_order
 from recur.utils.types import JsonObject
@@ -75,15 +75,15 @@ def loss_by_context(
     used = next(n for n, loss in found.items() if loss <= best + CONTEXT_TOLERANCE)
     numbers["window"] = subject.backpropagated
     best_gain = found[min(found)] - best
-    detail = said(
+    detail = Message(
         "{used} tokens bring all that {longest} bring: {gain:.2f} nats less than the last token alone",
         used=used, longest=longest, gain=best_gain,
     )  # fmt: skip
     if used < LITTLE and longest > 8:
-        verdict = said("hardly any context is used: {detail}", detail=detail)
+        verdict = Message("hardly any context is used: {detail}", detail=detail)
         finding = Finding("context", Level.WARNING, used, LITTLE, verdict)
     else:
-        finding = Finding("context", Level.OK, used, LITTLE, said("context is used: {detail}", detail=detail))
+        finding = Finding("context", Level.OK, used, LITTLE, Message("context is used: {detail}", detail=detail))
     return Measurement(finding, numbers)
 
 
@@ -92,12 +92,12 @@ def window(subject: Subject) -> Measurement:
     learn to use more of it, were they to reach further. How much gradient lies there says nothing of that."""
     trained = subject.backpropagated
     if trained is None or not subject.is_language:
-        return Measurement(Finding("window", Level.OK, 0.0, BEYOND, said("no window cut its gradients")))
+        return Measurement(Finding("window", Level.OK, 0.0, BEYOND, Message("no window cut its gradients")))
     factors = (1, 2, 4) if trained >= 32 else (1, 4, 16)
     lengths = tuple(dict.fromkeys((1, *(trained * n for n in factors if trained * n <= 512))))
     found = losses_by_context(subject, lengths, min(PLACES, READ // sum(lengths)))
     if max(found) <= trained:
-        few = said("not known: the text is too short for contexts beyond the window of {window}", window=trained)
+        few = Message("not known: the text is too short for contexts beyond the window of {window}", window=trained)
         return Measurement(Finding("window", Level.UNKNOWN, 0.0, BEYOND, few))
     means = {n: float(each.mean()) for n, each in found.items()}
     best = min((n for n in means if n >= trained), key=lambda n: means[n])
@@ -105,15 +105,15 @@ def window(subject: Subject) -> Measurement:
     gain, error = means[trained] - means[best], float(gains.std()) / len(gains) ** 0.5
     share = gain / (max(means[1] - means[trained], 0.0) + gain) if gain > 0 else 0.0
     numbers = {"window": trained, "lengths": list(means), "losses": list(means.values()), "gain": gain, "error": error}
-    detail = said(
+    detail = Message(
         "context from beyond its {window} steps lowers the loss by {gain:.3f} nats a token, "
         "{share:.0%} of what all context brings",
         window=trained, gain=gain, share=share,
     )  # fmt: skip
     if not (share > BEYOND and gain > max(NATS, CERTAIN * error)):
-        verdict = said("the window is long enough: {detail}", detail=detail)
+        verdict = Message("the window is long enough: {detail}", detail=detail)
         return Measurement(Finding("window", Level.OK, share, BEYOND, verdict), numbers)
-    verdict = said("the window is too short: {detail}, and nothing teaches the network to use it", detail=detail)
+    verdict = Message("the window is too short: {detail}, and nothing teaches the network to use it", detail=detail)
     tries = (wider_window(max(WIDEN * trained, SHORTEST)),)
     return Measurement(Finding("window", Level.FAULT, share, BEYOND, verdict, tries), numbers)
 
@@ -132,12 +132,12 @@ def loss_by_position(subject: Subject, length: int = 64) -> Measurement:
     numbers = {"zero": zero.tolist(), "carried": carried.tolist(), "windows": rows}
     gains = zero - carried
     gain, late = float(gains.mean()), float(gains[length // 2 :].mean())
-    detail = said(
+    detail = Message(
         "a state carried into a window of {length} is worth {gain:.3f} nats a token, {late:.3f} in its second half",
         length=length, gain=gain, late=late,
     )  # fmt: skip
     if gain < HARM:
-        verdict = said("carrying the state does harm: {detail}", detail=detail)
+        verdict = Message("carrying the state does harm: {detail}", detail=detail)
         finding = Finding("position", Level.WARNING, gain, HARM, verdict)
     else:
         finding = Finding("position", Level.OK, gain, HARM, detail)
@@ -162,7 +162,7 @@ def saliency(subject: Subject, at: int = -1, back: int = 60) -> Measurement:
         "predicted": subject.token(target),
         "probability": float(log_p.exp()),
     }
-    verdict = said(
+    verdict = Message(
         "one prediction depends on tokens {lag:.1f} back on average; {last:.0%} of it on the last one",
         lag=mean_lag, last=float(share[-1]),
     )  # fmt: skip
@@ -214,16 +214,16 @@ def time_as_input(logits: Tensor, y: Tensor) -> Measurement:
     error = cross_entropy(logits, y, reduction="none")
     by_time = [float(error[block == k].mean()) for k in range(BLOCKS)]
     gain = losses["without"] - losses["with"]
-    detail = said(
+    detail = Message(
         "knowing the place t in the text gains {gain:.3f} nats a token on blocks held out ({without:.3f} → "
         "{with_:.3f})",
         gain=gain, without=losses["without"], with_=losses["with"],
     )  # fmt: skip
     if gain > GAIN:
-        verdict = said("the error depends on the place in the text: {detail}", detail=detail)
+        verdict = Message("the error depends on the place in the text: {detail}", detail=detail)
         finding = Finding("stationarity", Level.WARNING, gain, GAIN, verdict)
     else:
-        verdict = said("the error does not depend on the place in the text: {detail}", detail=detail)
+        verdict = Message("the error does not depend on the place in the text: {detail}", detail=detail)
         finding = Finding("stationarity", Level.OK, gain, GAIN, verdict)
     return Measurement(finding, {"loss": losses, "by_time": by_time})
 
@@ -278,15 +278,15 @@ def copied(generated: list[Ids], held_out: Ids, training: Ids, orders: tuple[int
     numbers = {"orders": list(orders), "generated": mine, "held_out": usual}
     excess = [own - base for own, base in zip(mine, usual, strict=True)]
     at = max(range(len(orders)), key=lambda k: excess[k])
-    detail = said(
+    detail = Message(
         "{mine:.0%} of the {order}-grams that it writes occur in the training text, {usual:.0%} of those of new text",
         mine=mine[at], order=orders[at], usual=usual[at],
     )  # fmt: skip
     worst = max([excess[k] for k, n in enumerate(orders) if n >= LONG] or excess[-1:])
     if worst > EXCESS:
-        verdict = said("it writes out its training text: {detail}", detail=detail)
+        verdict = Message("it writes out its training text: {detail}", detail=detail)
         return Measurement(Finding("copying", Level.WARNING, worst, EXCESS, verdict), numbers)
-    verdict = said("what it writes is new: {detail}", detail=detail)
+    verdict = Message("what it writes is new: {detail}", detail=detail)
     return Measurement(Finding("copying", Level.OK, max(excess[at], worst), EXCESS, verdict), numbers)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from recur.diagnostics.finding import Finding, Level, Try, larger, longer, more_dropout
 from recur.diagnostics.training import best_metrics, clearly_behind, plain_models
-from recur.i18n import Language, in_language, said
+from recur.i18n import Language, Message, translate
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Baseline, Remark
 from recur.tasks.learning_curve import ENOUGH, FALLING, longer_option, second_half, to_lose
@@ -19,78 +19,82 @@ from recur.tasks.verdict import NEAR, all_remarks, hardly_begun
 from recur.utils.types import JsonObject, Metrics
 
 EXPLAINED = {
-    "network": said("What can be looked at in this network."),
-    "training": said(
+    "network": Message("What can be looked at in this network."),
+    "training": Message(
         "The loss says how badly the next step is predicted: lower is better. It should fall on what the "
         "network learns "
         "from and on text that it has not seen. Where only the first goes on falling, it learns by heart."
     ),
-    "rate": said(
+    "rate": Message(
         "The learning rate is the size of a training step. All weights were moved by a random step of that "
         "size: if the "
         "loss changes much, training cannot settle."
     ),
-    "fit": said(
+    "fit": Message(
         "How well it knows its own training examples, beside new ones. A large gap is learning by heart; no gap, in a "
         "network that has stopped improving, means that it has no room for more."
     ),
-    "forgetting": said("The forget gate says how much of the memory survives a step: 1 keeps all of it, 0 nothing."),
-    "dead units": said("A unit whose output is always the same tells the rest of the network nothing."),
-    "window": said(
+    "forgetting": Message("The forget gate says how much of the memory survives a step: 1 keeps all of it, 0 nothing."),
+    "dead units": Message("A unit whose output is always the same tells the rest of the network nothing."),
+    "window": Message(
         "In training, gradients go back over one window of steps. Here tokens are predicted from contexts longer than "
         "that: if the longer ones help, a longer window is worth its time."
     ),
-    "gradient flow": said(
+    "gradient flow": Message(
         "How much a state k steps ago mattered for the last prediction, ‖∂L_T/∂s_t‖. Backpropagation through time "
         "multiplies a factor at every step: below 1 it vanishes, above 1 it explodes. What vanishes cannot be learned."
     ),
-    "gradient terms": said(
+    "gradient terms": Message(
         "The same weights are used at every step, so their gradient is a sum over steps. These are its terms: which "
         "steps the weights learn from."
     ),
-    "Jacobians": said(
+    "Jacobians": Message(
         "What becomes of a small change of the state after k steps. λ₁ is its growth a step, as a logarithm: "
         "below 0 it "
         "fades, above 0 it grows."
     ),
-    "saturation": said(
+    "saturation": Message(
         "A gate at 0 or 1 has hardly any slope, so that no gradient passes through it. Some values there are "
         "usual; all of "
         "them are not."
     ),
-    "context": said(
+    "context": Message(
         "The same tokens, predicted from their last 1, 2, 4 … tokens alone: how far back the network makes use of."
     ),
-    "classes": said(
+    "classes": Message(
         "Which classes of the validation part are taken for which others, and whether it is as sure as it is right."
     ),
-    "attention": said(
+    "attention": Message(
         "For every symbol that it writes, where in the source it looked. It should look at few places at a "
         "time, and in "
         "the end at all of them."
     ),
-    "tree depth": said("How much a leaf k levels below matters for the class of the root, and which nodes are right."),
-    "residuals": said(
+    "tree depth": Message(
+        "How much a leaf k levels below matters for the class of the root, and which nodes are right."
+    ),
+    "residuals": Message(
         "What came minus what was forecast. If these errors follow a pattern, a better forecast would use it."
     ),
-    "bands": said("A band of 80 % should hold 80 % of what comes: no fewer values, and no more."),
-    "inputs": said("Which of the numbers of a step the output depends on, by the size of its gradient."),
-    "length": said("Whether long inputs are more often wrong than short ones: a short memory shows there."),
-    "copying": said("Whether what it writes is its training text, word for word."),
-    "stationarity": said(
+    "bands": Message("A band of 80 % should hold 80 % of what comes: no fewer values, and no more."),
+    "inputs": Message("Which of the numbers of a step the output depends on, by the size of its gradient."),
+    "length": Message("Whether long inputs are more often wrong than short ones: a short memory shows there."),
+    "copying": Message("Whether what it writes is its training text, word for word."),
+    "stationarity": Message(
         "The same weights are used everywhere. If knowing the place in the text helps, the text changes along the way."
     ),
-    "position": said("Whether a state that was carried into a window from before it helps to predict."),
-    "spectrum": said(
+    "position": Message("Whether a state that was carried into a window from before it helps to predict."),
+    "spectrum": Message(
         "W multiplies the state at every step. Eigenvalues inside the unit circle shrink it, those outside let it grow."
     ),
-    "memory path": said(
+    "memory path": Message(
         "Which way the gradient takes back through time: straight along the memory, or through gates and W."
     ),
-    "sentence": said("How open the forget gate is at each token of one sentence: where it lets go of what it read."),
-    "states": said("The size of the state while it reads."),
-    "saliency": said("Which earlier tokens one prediction depends on: the darker, the more."),
-    "units": said("Units whose value follows something that one can name. The text is coloured by the best of them."),
+    "sentence": Message("How open the forget gate is at each token of one sentence: where it lets go of what it read."),
+    "states": Message("The size of the state while it reads."),
+    "saliency": Message("Which earlier tokens one prediction depends on: the darker, the more."),
+    "units": Message(
+        "Units whose value follows something that one can name. The text is coloured by the best of them."
+    ),
 }
 """By the probe's name."""
 
@@ -130,11 +134,11 @@ class Diagnosis:
     def as_dict(self, language: Language = "en") -> JsonObject:
         return {
             "condition": self.condition,
-            "name": in_language(self.condition, language),
+            "name": translate(self.condition, language),
             "level": self.level.name.lower(),
-            "standing": in_language(self.standing, language),
-            "reason": in_language(self.reason, language),
-            "also": [in_language(one, language) for one in self.also],
+            "standing": translate(self.standing, language),
+            "reason": translate(self.reason, language),
+            "also": [translate(one, language) for one in self.also],
             "try": [one.as_dict(language) for one in self.tries],
         }
 
@@ -200,14 +204,14 @@ def _of_training(evidence: Known) -> Found:
     no_gap = fit is not None and fit.level is Level.OK and fit.value < fit.threshold
     hidden = getattr(task.options, "hidden", None)
     if hidden and (behind or not known) and no_gap and gain < SLOW and fit is not None and _enough(remarks, entries):
-        reason = said(
+        reason = Message(
             "it has learned what it can at this size: the second half of the run took {gain:.0%} off, and {fit}",
             gain=gain, fit=fit.verdict,
         )  # fmt: skip
         return "too small", Level.FAULT, reason, (larger(hidden),)
     if "longer" in remarks and (behind or not known or gain > FAST):
         remark = remarks["longer"].text
-        taken = said("{remark}: the second half of the run took {gain:.0%} off", remark=remark, gain=gain)
+        taken = Message("{remark}: the second half of the run took {gain:.0%} off", remark=remark, gain=gain)
         why = taken if gain > FALLING else remark  # which is of the network alone, within a blend
         return "under-trained", Level.FAULT, why, (longer(remarks["longer"].option),)
     if behind and "larger" in remarks and hidden:
@@ -215,13 +219,18 @@ def _of_training(evidence: Known) -> Found:
     if "few" in remarks or not known:
         return "not known", Level.UNKNOWN, _why_unknown(remarks, plain, metrics, task.curve), ()
     if behind:
-        return "not known", Level.UNKNOWN, said("a plain model is better, and nothing that was measured says why"), ()
+        return (
+            "not known",
+            Level.UNKNOWN,
+            Message("a plain model is better, and nothing that was measured says why"),
+            (),
+        )
     if "longer" in remarks:
-        reason = said(
+        reason = Message(
             "no fault was found; {remark}, so that more time would help a little", remark=remarks["longer"].text
         )
         return "fine", Level.OK, reason, ()
-    return "fine", Level.OK, said("no fault was found, and nothing suggests that it would do much better"), ()
+    return "fine", Level.OK, Message("no fault was found, and nothing suggests that it would do much better"), ()
 
 
 def _hardly_begun(evidence: Known, behind: bool) -> str:
@@ -233,16 +242,16 @@ def _hardly_begun(evidence: Known, behind: bool) -> str:
     blind = [one for one in plain if one.name.startswith("always")]
     own, blind_accuracy = metrics.get("valid_network_accuracy"), _most(blind, "valid_accuracy")
     if behind and own is not None and blind_accuracy is not None and own < blind_accuracy + POINT:
-        return said(
+        return Message(
             "the network has hardly begun to learn: alone it is right in {own:.0%}, the commonest class in {other:.0%}",
             own=own, other=blind_accuracy,
         )  # fmt: skip
     if behind and metric_of(curve).share and to_lose(curve, metrics.get(curve, 0.0)) >= ALL_WRONG:
-        return said("it has hardly begun to learn: none of its answers is right")
+        return Message("it has hardly begun to learn: none of its answers is right")
     loss, guess = _losses(predictor, metrics, evidence.learned)
     if not behind or loss is None or not loss >= NEAR * guess:
         return ""
-    return said(
+    return Message(
         "it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}", loss=loss, guess=guess
     )
 
@@ -273,8 +282,8 @@ def _why_unknown(remarks: dict[str, Remark], plain: Sequence[Baseline], metrics:
     if "few" in remarks:
         return remarks["few"].text
     if curve not in metrics:
-        return said("nothing was measured on a validation part")
-    return said("no fault was found, but no plain model was measured that it could be compared with (--baseline)")
+        return Message("nothing was measured on a validation part")
+    return Message("no fault was found, but no plain model was measured that it could be compared with (--baseline)")
 
 
 def _standing(curve: str, metrics: Metrics, remarks: dict[str, Remark]) -> str:
@@ -282,7 +291,7 @@ def _standing(curve: str, metrics: Metrics, remarks: dict[str, Remark]) -> str:
         if kind in remarks:
             return remarks[kind].text
     if curve in metrics:
-        return said(
+        return Message(
             "{metric} {value}; no plain model was measured", metric=words(curve), value=show(curve, metrics[curve])
         )
-    return said("nothing was measured on a validation part")
+    return Message("nothing was measured on a validation part")

@@ -12,7 +12,7 @@ import numpy as np
 from recur.diagnostics.gradient_flow import MISSING
 from recur.diagnostics.jacobian import complex_eigenvalues
 from recur.diagnostics.task_probes import MAX_SHOWN_CLASSES
-from recur.i18n import Language, in_language
+from recur.i18n import Language, translate
 from recur.tasks.metrics import metric_of
 from recur.utils.plotting import new_figure
 from recur.utils.types import JsonObject
@@ -312,7 +312,7 @@ def figure_of(probe: str, numbers: JsonObject, language: Language = "en") -> Fig
         return None
     figure, axes = canvas(len(panels), width=4.4 * len(panels))
     for axis, panel in zip(axes, panels, strict=True):
-        panel(axis, numbers, lambda text: in_language(text, language))
+        panel(axis, numbers, lambda text: translate(text, language))
     return figure
 
 
@@ -470,3 +470,10 @@ PANELS: dict[str, Callable[[JsonObject], Sequence[Panel]]] = {
     "inputs": lambda n: [_features],
     "sentence": lambda n: [_sentence],
 }
+
+
+def figure_labels(figure: Figure) -> dict[str, str]:
+    """Return the texts of a figure by what they read; the values are messages where the figure was drawn with some."""
+    from matplotlib.text import Text
+
+    return {text.get_text(): text.get_text() for text in figure.findobj(Text)}

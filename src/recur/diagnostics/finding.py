@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
-from recur.i18n import Language, in_language, said
+from recur.i18n import Language, Message, translate
 from recur.runs import Run
 from recur.tasks.options import TaskOptions
 from recur.utils.types import JsonObject
@@ -50,8 +50,8 @@ class Try:
     def as_dict(self, language: Language = "en") -> JsonObject:
         return {
             "option": self.option,
-            "means": in_language(self.means, language),
-            "see": in_language(self.see, language),
+            "means": translate(self.means, language),
+            "see": translate(self.see, language),
         }
 
 
@@ -83,11 +83,11 @@ class Finding:
     def as_dict(self, language: Language = "en") -> JsonObject:
         return {
             "probe": self.probe,
-            "name": in_language(self.probe, language),
+            "name": translate(self.probe, language),
             "level": self.level.name.lower(),
             "value": self.value,
             "threshold": self.threshold,
-            "verdict": in_language(self.verdict, language),
+            "verdict": translate(self.verdict, language),
             "advice": self.advice,
             "try": [one.as_dict(language) for one in self.tries],
         }
@@ -148,54 +148,54 @@ def slower(options: TaskOptions, times: float) -> Try:
     option = f"--rate {options.rate / times:.2g}"
     if not options.clip:
         option += f" --clip {SMALLEST_CLIP:g}"
-        means = said("smaller steps, and none longer than the clip allows")
+        means = Message("smaller steps, and none longer than the clip allows")
     else:
-        means = said("smaller steps")
-    return Try(option, means, said("the loss falls from the first measurement on and does not rise again"))
+        means = Message("smaller steps")
+    return Try(option, means, Message("the loss falls from the first measurement on and does not rise again"))
 
 
 def longer(option: str) -> Try:
     """Where figures were still getting better when the run ended; `option` is twice its budget."""
-    see = said("the loss ends lower, and its second half is flatter")
-    return Try(option, said("twice the time, from the start: the rate falls over all of it"), see)
+    see = Message("the loss ends lower, and its second half is flatter")
+    return Try(option, Message("twice the time, from the start: the rate falls over all of it"), see)
 
 
 def more_dropout(option: str) -> Try:
     """Where a network learns by heart."""
     if option.startswith("--dropout"):
-        means = said("dropout: a share of the outputs is left away at random in training")
+        means = Message("dropout: a share of the outputs is left away at random in training")
     else:
-        means = said("less time")
-    return Try(option, means, said("the loss on what it has not seen ends at its best"))
+        means = Message("less time")
+    return Try(option, means, Message("the loss on what it has not seen ends at its best"))
 
 
 def larger(hidden: int) -> Try:
     """Where a network has learned what it can at its size."""
     option = f"--hidden {max(2 * hidden, 32)}"
-    see = said("the loss falls on what it learned from and on what it has not seen")
-    return Try(option, said("more units"), see)
+    see = Message("the loss falls on what it learned from and on what it has not seen")
+    return Try(option, Message("more units"), see)
 
 
 def opened(cell: str) -> Try:
     """Where a forget gate is shut."""
     option = "--forget-bias 1" if cell == "lstm" else "--cell lstm --forget-bias 1"
-    see = said("under “forgetting”, the gate's mean lies well above 0.1")
-    return Try(option, said("a forget gate that starts open, at σ(1) = 0.73"), see)
+    see = Message("under “forgetting”, the gate's mean lies well above 0.1")
+    return Try(option, Message("a forget gate that starts open, at σ(1) = 0.73"), see)
 
 
 def other_units() -> Try:
     """Where units are dead."""
-    see = said("under “dead units”, hardly any is left")
-    return Try("--cell gru", said("units with gates, which do not die"), see)
+    see = Message("under “dead units”, hardly any is left")
+    return Try("--cell gru", Message("units with gates, which do not die"), see)
 
 
 def wider_window(steps: int) -> Try:
     """Where the context beyond the window lowers the loss."""
-    see = said("the loss falls, and under “context” more tokens are used")
-    return Try(f"--window {steps}", said("gradients that reach further back"), see)
+    see = Message("the loss falls, and under “context” more tokens are used")
+    return Try(f"--window {steps}", Message("gradients that reach further back"), see)
 
 
 def gated() -> Try:
     """Where gradients vanish in a cell without gates."""
-    see = said("under “gradient flow”, 1 % is left after more steps than before")
-    return Try("--cell gru", said("a cell whose gates can carry its state on unchanged"), see)
+    see = Message("under “gradient flow”, 1 % is left after more steps than before")
+    return Try("--cell gru", Message("a cell whose gates can carry its state on unchanged"), see)

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from recur.diagnostics.finding import Finding, Level, Measurement, opened
 from recur.diagnostics.subject import Layer, Subject
-from recur.i18n import said
+from recur.i18n import Message
 from recur.nn import Recurrent
 from recur.tasks.classify.predictor import TextClassifier
 from recur.tasks.language.data import valid_text
@@ -160,22 +160,22 @@ def forgetting(subject: Subject) -> Measurement:
     """Whether the forget gate lets the state persist."""
     gate = subject.net.cell.forget_gate
     if gate is None:
-        return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, said("the cell has no forget gate")))
+        return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, Message("the cell has no forget gate")))
     found = {layer.name: activations(layer).get(gate) for layer in subject.layers}
     means = {name: float(part.values.mean()) for name, part in found.items() if part is not None}
     if not means:
-        verdict = said("gate {gate} has no activation function", gate=gate)
+        verdict = Message("gate {gate} has no activation function", gate=gate)
         return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, verdict))
     name = min(means, key=lambda key: means[key])
     value = means[name]
     if value < ERASES:
-        verdict = said(
+        verdict = Message(
             "forget gate {gate} of {name} is closed: {value:.3f} on average, so every step erases the memory",
             gate=gate, name=name, value=value,
         )  # fmt: skip
         tries = (opened(subject.net.cell.name),)
         return Measurement(Finding("forgetting", Level.FAULT, value, ERASES, verdict, tries), means)
-    verdict = said("forget gate {gate} is {value:.2f} on average in {name}", gate=gate, value=value, name=name)
+    verdict = Message("forget gate {gate} is {value:.2f} on average in {name}", gate=gate, value=value, name=name)
     return Measurement(Finding("forgetting", Level.OK, value, ERASES, verdict), means)
 
 
@@ -190,16 +190,16 @@ def saturation(subject: Subject) -> Measurement:
         if part.activation != "relu"
     }
     if not ends:
-        verdict = said("no activation of one gate alone can saturate")
+        verdict = Message("no activation of one gate alone can saturate")
         return Measurement(Finding("saturation", Level.OK, 0.0, SATURATED, verdict), numbers)
     name, gate = max(ends, key=lambda key: ends[key])
     share, part = ends[name, gate], found[name][gate]
-    detail = said(
+    detail = Message(
         "gate {gate} of {name} is saturated {share:.0%} of the time ({low:.0%} shut, {high:.0%} open)",
         gate=gate, name=name, share=share, low=part.low, high=part.high,
     )  # fmt: skip
     if share > SATURATED:
-        verdict = said("{detail}: hardly any gradient passes through it", detail=detail)
+        verdict = Message("{detail}: hardly any gradient passes through it", detail=detail)
         return Measurement(Finding("saturation", Level.WARNING, share, SATURATED, verdict), numbers)
     return Measurement(Finding("saturation", Level.OK, share, SATURATED, detail), numbers)
 
@@ -256,7 +256,7 @@ def sentence(predictor: Predictor[Any], subject: Subject, text: str = "") -> Mea
     turn = TURNS.search(text)
     mean = sum(values) / len(values)
     least = min(range(len(values)), key=lambda k: values[k])
-    verdict = said(
+    verdict = Message(
         "gate {gate} is {mean:.2f} on average along “{text}” and most shut at {token!r}, {value:.2f}",
         gate=gate, mean=mean, text=text if len(text) < 60 else text[:57] + "…",
         token=tokens[least], value=values[least],
@@ -264,7 +264,7 @@ def sentence(predictor: Predictor[Any], subject: Subject, text: str = "") -> Mea
     if turn is not None:
         at = _token_at(tokens, turn.group())
         if at is not None:
-            verdict = said(
+            verdict = Message(
                 "{first}; at the turn, {token!r}, it is {value:.2f}", first=verdict, token=tokens[at], value=values[at]
             )
     return Measurement(Finding("sentence", Level.OK, values[least], mean, verdict), numbers)

@@ -23,8 +23,8 @@ from recur.cells import Cell
 from recur.diagnostics.finding import Finding, Level, Measurement
 from recur.diagnostics.finding import gated as gated_cell
 from recur.diagnostics.jacobian import Linearised
-from recur.diagnostics.subject import Layer, Subject, layer_name, layers_of
-from recur.i18n import Said, said
+from recur.diagnostics.subject import Layer, Subject, layer_name, layers_of, part_name
+from recur.i18n import Message
 from recur.ops import Trace
 from recur.ops.bptt import BPTT
 
@@ -60,10 +60,10 @@ class Flow(NamedTuple):
         return max(self.norms) / next((norm for norm in self.norms if norm > 0), 1.0)
 
     @property
-    def reach(self) -> Said:
+    def reach(self) -> Message:
         if self.memory is None:
-            return said("more than 1 % is left after {steps} steps", steps=len(self.norms) - 1)
-        return said("1 % is left after {steps} steps", steps=self.memory)
+            return Message("more than 1 % is left after {steps} steps", steps=len(self.norms) - 1)
+        return Message("1 % is left after {steps} steps", steps=self.memory)
 
 
 def flow(subject: Subject, *, rows: int = 8, steps: int = 200, bptt: str | BPTT = "full") -> dict[str, Flow]:
@@ -75,7 +75,7 @@ def flow(subject: Subject, *, rows: int = 8, steps: int = 200, bptt: str | BPTT 
     for suffix, trace in zip(subject.net.suffixes(), results[-1].trace, strict=True):
         for state, norms in trace.norms.items():
             by_lag = _root_mean_square(norms if suffix.endswith("_reverse") else norms.flip(1))
-            found[f"{layer_name(suffix)}, {state}"] = Flow(by_lag.tolist(), *fit_decay(by_lag))
+            found[part_name(layer_name(suffix), state)] = Flow(by_lag.tolist(), *fit_decay(by_lag))
     return found
 
 
@@ -116,7 +116,7 @@ def _flow_finding(flows: dict[str, Flow], lags: int, gated: bool) -> Finding:
     fastest = max(flows, key=lambda name: flows[name].growth)
     explodes = flows[fastest].decay > EXPLODING and flows[fastest].growth > GROWTH
     if explodes or not all(math.isfinite(norm) for part in flows.values() for norm in part.norms):
-        verdict = said(
+        verdict = Message(
             "gradients explode: × {decay:.3g} a step in {name}, × {growth:.3g} at most",
             decay=flows[fastest].decay, name=fastest, growth=flows[fastest].growth,
         )  # fmt: skip
@@ -124,15 +124,15 @@ def _flow_finding(flows: dict[str, Flow], lags: int, gated: bool) -> Finding:
     # The state that reaches furthest decides: as long as one path is open, the network can learn along it.
     name = max(flows, key=lambda key: math.inf if flows[key].memory is None else flows[key].memory or 0)
     best = flows[name]
-    detail = said("× {decay:.3g} a step in {name}, {reach}", decay=best.decay, name=name, reach=best.reach)
+    detail = Message("× {decay:.3g} a step in {name}, {reach}", decay=best.decay, name=name, reach=best.reach)
     if best.memory is not None and best.memory < min(LONGER, lags - 1):
         level = Level.FAULT if best.memory < min(SHORT, lags - 1) else Level.WARNING
-        verdict = said("gradients vanish: {detail}", detail=detail)
+        verdict = Message("gradients vanish: {detail}", detail=detail)
         return Finding("gradient flow", level, best.memory, LONGER, verdict, () if gated else (gated_cell(),))
     if best.memory is None:
-        verdict = said("gradients are preserved: {detail}", detail=detail)
+        verdict = Message("gradients are preserved: {detail}", detail=detail)
         return Finding("gradient flow", Level.OK, math.inf, LONGER, verdict)
-    verdict = said("gradients decay slowly: {detail}", detail=detail)
+    verdict = Message("gradients decay slowly: {detail}", detail=detail)
     return Finding("gradient flow", Level.OK, best.memory, LONGER, verdict)
 
 
@@ -201,12 +201,12 @@ def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measure
     """How much of the gradient flows along the memory alone, in every layer, by lag."""
     cell = subject.net.cell
     if not cell.pointwise or subject.net.projection:
-        verdict = said("{cell} mixes units inside its step: no path is the memory's own", cell=type(cell).__name__)
+        verdict = Message("{cell} mixes units inside its step: no path is the memory's own", cell=type(cell).__name__)
         if cell.pointwise:
-            verdict = said("measured for networks without a projection only")
+            verdict = Message("measured for networks without a projection only")
         return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
     if subject.net.direction != "forward":
-        verdict = said("measured for networks of one direction only")
+        verdict = Message("measured for networks of one direction only")
         return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
     found = memory_paths(subject, rows, steps)
     numbers = {}
@@ -217,15 +217,15 @@ def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measure
         numbers[name] |= {"share": paths.share, "lag": paths.lag}
     name = max(found, key=lambda key: found[key].share)
     best, decay, memory = found[name], numbers[name]["decay"], cell.states[memory_of(cell)]
-    detail = said(
+    detail = Message(
         "{share:.0%} of the gradient {lag} steps back came along {memory} of {name} alone (× {own:.3g} a step; along "
         "all other paths × {others:.3g})",
         share=best.share, lag=best.lag, memory=memory, name=name, own=decay["memory"], others=decay["others"],
     )  # fmt: skip
     if best.share > HALF:
-        verdict = said("{memory} carries the gradient: {detail}", memory=memory, detail=detail)
+        verdict = Message("{memory} carries the gradient: {detail}", memory=memory, detail=detail)
     else:
-        verdict = said("other paths carry the gradient: {detail}", detail=detail)
+        verdict = Message("other paths carry the gradient: {detail}", detail=detail)
     return Measurement(Finding("memory path", Level.OK, best.share, HALF, verdict), numbers)
 
 
@@ -327,26 +327,28 @@ def terms_finding(found: dict[str, dict[str, Terms]], letter: str) -> Finding:
     probe = "gradient terms"
     terms = {name: layer[letter] for name, layer in found.items()}
     if not all(part.finite for part in terms.values()):
-        verdict = said("the terms of {letter} overflow: gradients explode", letter=letter)
+        verdict = Message("the terms of {letter} overflow: gradients explode", letter=letter)
         return Finding(probe, Level.WARNING, math.inf, FEW, verdict)
     # The layer whose gradient needs the most steps: what any of them can learn from far back, the network can.
     name = max(terms, key=lambda key: terms[key].steps)
     part = terms[name]
     T = len(part.norms)
     if not part.norms or not max(part.norms):
-        return Finding(probe, Level.OK, 0.0, FEW, said("no gradient reaches {letter}", letter=letter))
-    detail = said(
+        return Finding(probe, Level.OK, 0.0, FEW, Message("no gradient reaches {letter}", letter=letter))
+    detail = Message(
         "the last {steps} of {T} steps give ∂L/∂{letter} of {name} to within {missing:.0%}; the largest term lies "
         "{largest} steps back and is {share:.0%} of all",
         steps=part.steps, T=T, letter=letter, name=name, missing=MISSING, largest=part.largest, share=part.share,
     )  # fmt: skip
     if part.largest >= max(FEW, T // 2) and part.norms[part.largest] > GROWTH * part.norms[0]:
-        verdict = said("the steps furthest back outweigh all others: {detail}", detail=detail)
+        verdict = Message("the steps furthest back outweigh all others: {detail}", detail=detail)
         return Finding(probe, Level.WARNING, part.largest, T // 2, verdict)
     if part.steps < min(FEW, T):
-        verdict = said("{letter} learns from next to nothing but the last step: {detail}", letter=letter, detail=detail)
+        verdict = Message(
+            "{letter} learns from next to nothing but the last step: {detail}", letter=letter, detail=detail
+        )
         return Finding(probe, Level.WARNING, part.steps, FEW, verdict)
     if part.steps > 0.9 * T:
-        return Finding(probe, Level.OK, part.steps, FEW, said("all steps count: {detail}", detail=detail))
-    verdict = said("{letter} learns from {steps} steps: {detail}", letter=letter, steps=part.steps, detail=detail)
+        return Finding(probe, Level.OK, part.steps, FEW, Message("all steps count: {detail}", detail=detail))
+    verdict = Message("{letter} learns from {steps} steps: {detail}", letter=letter, steps=part.steps, detail=detail)
     return Finding(probe, Level.OK, part.steps, FEW, verdict)

@@ -20,8 +20,8 @@ from torch import Tensor
 from recur.cells import Elman
 from recur.diagnostics.finding import Finding, Level, Measurement
 from recur.diagnostics.gates import SLOPES, activations
-from recur.diagnostics.subject import Layer, Subject
-from recur.i18n import said
+from recur.diagnostics.subject import Layer, Subject, part_name
+from recur.i18n import Message
 from recur.utils.types import JsonObject
 
 
@@ -177,7 +177,7 @@ def _one_per_cent(exponent: float) -> str:
     """After how many steps 1 % is left, where anything is lost."""
     if exponent >= -1e-3:
         return ""
-    return said(", 1 % of it is left after {steps:,} steps", steps=math.ceil(math.log(0.01) / exponent))
+    return Message(", 1 % of it is left after {steps:,} steps", steps=math.ceil(math.log(0.01) / exponent))
 
 
 def basis(N: int, columns: int) -> Tensor:
@@ -201,19 +201,19 @@ def jacobians(subject: Subject, *, lags: tuple[int, ...] = (1, 4, 16, 64), last:
     name = max(found, key=lambda key: found[key].lyapunov[0])
     exponent = found[name].lyapunov[0]
     factor = math.exp(min(exponent, LARGEST_LOG))
-    detail = said(
+    detail = Message(
         "λ₁ = {exponent:.3g} in {name}: a small change of the state becomes × {factor:.3g} a step{steps}",
         exponent=exponent, name=name, factor=factor, steps=_one_per_cent(exponent),
     )  # fmt: skip
     if exponent > CHAOTIC:
-        verdict = said("small changes grow (chaos): {detail}", detail=detail)
+        verdict = Message("small changes grow (chaos): {detail}", detail=detail)
         finding = Finding("Jacobians", Level.WARNING, exponent, CHAOTIC, verdict)
     elif exponent < FORGETFUL:
-        verdict = said("the past is erased: {detail}", detail=detail)
+        verdict = Message("the past is erased: {detail}", detail=detail)
         finding = Finding("Jacobians", Level.WARNING, exponent, FORGETFUL, verdict)
     else:
         finding = Finding(
-            "Jacobians", Level.OK, exponent, CHAOTIC, said("the past fades slowly: {detail}", detail=detail)
+            "Jacobians", Level.OK, exponent, CHAOTIC, Message("the past fades slowly: {detail}", detail=detail)
         )
     return Measurement(finding, numbers)
 
@@ -268,18 +268,18 @@ def spectrum(subject: Subject) -> Measurement:
     """The spectrum of every recurrent matrix; of an Elman network, whether its gradients must vanish."""
     cell = subject.net.cell
     found = {
-        f"{layer.name}, {gate}": spectrum_of(W)
+        part_name(layer.name, gate): spectrum_of(W)
         for layer in subject.layers
         for gate, W in recurrent_blocks(layer).items()
     }
     if not found:
-        verdict = said("{cell} multiplies no state by a matrix", cell=type(cell).__name__)
+        verdict = Message("{cell} multiplies no state by a matrix", cell=type(cell).__name__)
         return Measurement(Finding("spectrum", Level.OK, 0.0, 1.0, verdict))
     numbers: JsonObject = {name: part._asdict() for name, part in found.items()}
     name = max(found, key=lambda key: found[key].radius)
     radius = found[name].radius
     if not isinstance(cell, Elman):
-        verdict = said(
+        verdict = Message(
             "the largest |λ| is {radius:.3g}, of W of {name}; gates scale it at every step, and carry the memory "
             "past it",
             radius=radius, name=name,
@@ -290,13 +290,13 @@ def spectrum(subject: Subject) -> Measurement:
     steepest = float(slopes.max())
     numbers["slope"] = {"activation": kind, "bound": bound, "largest": steepest, "mean": float(slopes.mean())}
     norm = max(part.norm for part in found.values())
-    detail = said(
+    detail = Message(
         "the slope of {kind} is at most {bound:g} ({mean:.2g} on average here), σ₁(W) = {norm:.3g}, largest "
         "|λ| {radius:.3g}",
         kind=kind, bound=bound, mean=float(slopes.mean()), norm=norm, radius=radius,
     )  # fmt: skip
     if bound * norm < 1:
-        verdict = said(
+        verdict = Message(
             "gradients must vanish, whatever is read: at most × {factor:.3g} a step, 1 % is left after {steps} "
             "steps; {detail}",
             factor=bound * norm, steps=_steps_left(bound * norm), detail=detail,
@@ -304,7 +304,7 @@ def spectrum(subject: Subject) -> Measurement:
         return Measurement(Finding("spectrum", Level.WARNING, bound * norm, 1.0, verdict), numbers)
     if bound * radius < 1:
         longest = str(POWERS[-1])
-        verdict = said(
+        verdict = Message(
             "W makes gradients vanish in the long run: ‖W^{t}‖ = {power:.1g}, × {factor:.3g} a step at most, so "
             "that 1 % "
             "is left after {steps} steps; {detail}",
@@ -312,7 +312,7 @@ def spectrum(subject: Subject) -> Measurement:
             steps=_steps_left(bound * radius), detail=detail,
         )  # fmt: skip
         return Measurement(Finding("spectrum", Level.WARNING, bound * radius, 1.0, verdict), numbers)
-    verdict = said("W is large enough to carry gradients on, where units are not saturated: {detail}", detail=detail)
+    verdict = Message("W is large enough to carry gradients on, where units are not saturated: {detail}", detail=detail)
     return Measurement(Finding("spectrum", Level.OK, bound * norm, 1.0, verdict), numbers)
 
 

@@ -28,7 +28,7 @@ from recur.diagnostics.subject import FEWEST, TOKENS, Loss, Subject, Text, why_n
 from recur.diagnostics.task_probes import of_task
 from recur.diagnostics.training import COARSE, best_metrics, fit_finding, measure_fit, rate_finding, training
 from recur.diagnostics.units import UnitCorrelation, dead_units, states, tokens_read, unit_features, unit_values
-from recur.i18n import Language, in_language, said
+from recur.i18n import Language, Message, translate
 from recur.nn import Recurrent
 from recur.tasks.predictor import Predictor
 from recur.utils.types import JsonObject
@@ -89,20 +89,20 @@ td.n { text-align: right; font-variant-numeric: tabular-nums; }
 
 def page(report: Report, language: Language = "en") -> str:
     def say(text: str) -> str:
-        return html.escape(in_language(text, language))
+        return html.escape(translate(text, language))
 
     run, subject = report.run, report.subject
     name = run.path.name if run is not None else type(subject and subject.model).__name__
-    title = say(said("X-ray of {name}", name=name))
-    about = [] if report.predictor is None else [say(said("task {task}", task=report.predictor.task.name))]
+    title = say(Message("X-ray of {name}", name=name))
+    about = [] if report.predictor is None else [say(Message("task {task}", task=report.predictor.task.name))]
     if subject is not None:
         net = subject.net
         about.append(html.escape(f"{net.cell!r}, {net.layers} × {net.hidden_size}"))
         about += [html.escape(subject.part)] if subject.part else []
-        about.append(say(said("{tokens:,} steps read", tokens=subject.length)))
+        about.append(say(Message("{tokens:,} steps read", tokens=subject.length)))
     parts = [f"<h1>{title}</h1>", f'<p class="dim">{" · ".join(about)}</p>', _verdict(report, language)]
     problems = len(report.problems)
-    counted = said("What was measured: {problems} of {count} findings are problems, worst first",
+    counted = Message("What was measured: {problems} of {count} findings are problems, worst first",
                    problems=problems, count=len(report.findings))  # fmt: skip
     parts.append(f"<p>{say(counted)}</p>")
     for finding in report.findings:
@@ -121,7 +121,7 @@ def _verdict(report: Report, language: Language) -> str:
         return ""
 
     def say(text: str) -> str:
-        return html.escape(in_language(text, language))
+        return html.escape(translate(text, language))
 
     also = "".join(f"<p>{_sentence(one, language)}</p>" for one in found.also)
     return (
@@ -133,7 +133,7 @@ def _verdict(report: Report, language: Language) -> str:
 
 def _sentence(text: str, language: Language) -> str:
     """With a capital letter and a full stop."""
-    shown = in_language(text, language)
+    shown = translate(text, language)
     shown = shown[:1].upper() + shown[1:]
     return html.escape(shown if shown.endswith((".", "。")) else shown + ("。" if language == "zh" else "."))
 
@@ -142,12 +142,12 @@ def _tries(report: Report, tries: tuple[Try, ...], language: Language) -> str:
     shown = []
     for one in tries:
         rows = [
-            (said("What it changes"), html.escape(in_language(one.means, language))),
-            (said("How to see that it helped"), html.escape(in_language(one.see, language))),
-            (said("Command"), f"<code>{html.escape(command(report.run, one.option))}</code>"),
+            (Message("What it changes"), html.escape(translate(one.means, language))),
+            (Message("How to see that it helped"), html.escape(translate(one.see, language))),
+            (Message("Command"), f"<code>{html.escape(command(report.run, one.option))}</code>"),
         ]
-        listed = "".join(f"<dt>{html.escape(in_language(key, language))}</dt><dd>{value}</dd>" for key, value in rows)
-        head = html.escape(in_language(said("Try {option}", option=one.option), language))
+        listed = "".join(f"<dt>{html.escape(translate(key, language))}</dt><dd>{value}</dd>" for key, value in rows)
+        head = html.escape(translate(Message("Try {option}", option=one.option), language))
         shown.append(f"<h3>{head}</h3><dl>{listed}</dl>")
     return "".join(shown)
 
@@ -163,13 +163,13 @@ def _section(report: Report, finding: Finding, language: Language) -> str:
         for k, panel in enumerate(panels_of(finding.probe, numbers))
     )
     figures = f'<div class="figures">{drawn}</div>' if drawn else ""
-    explained = f'<p class="dim">{html.escape(in_language(EXPLAINED[finding.probe], language))}</p>'
-    name = in_language(finding.probe, language)
+    explained = f'<p class="dim">{html.escape(translate(EXPLAINED[finding.probe], language))}</p>'
+    name = translate(finding.probe, language)
     known = report.diagnosis.tries if report.diagnosis is not None else ()
     tries = _tries(report, tuple(one for one in finding.tries if one not in known), language)
     return (
         f'<section><div class="head"><h2>{html.escape(name[:1].upper() + name[1:])}</h2>'
-        f'<span class="level {level}">{html.escape(in_language(LEVELS[finding.level], language))}</span></div>'
+        f'<span class="level {level}">{html.escape(translate(LEVELS[finding.level], language))}</span></div>'
         f"<p>{_sentence(finding.verdict, language)}</p>{explained}{tries}{figures}"
         f"{_extra(report, finding, language)}</section>"
     )
@@ -187,7 +187,7 @@ def _svg(panel: Panel, numbers: JsonObject, language: Language, name: str) -> st
         warnings.filterwarnings("ignore", message="Glyph")  # the browser has the letters that matplotlib's font lacks
         figure, (axis,) = canvas(width=3.9, height=2.9)
         figure.set_layout_engine("tight", pad=0.4)  # one pass: a report has dozens of panels
-        panel(axis, numbers, lambda text: in_language(text, language))
+        panel(axis, numbers, lambda text: translate(text, language))
         plain_powers(axis)
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = written.getvalue()
@@ -226,13 +226,13 @@ def _saliency(numbers: JsonObject, report: Report) -> str:
 
 def _ranking(ranked: dict[str, list[UnitCorrelation]], language: Language) -> str:
     rows = "".join(
-        f'<tr><td>{html.escape(in_language(name, language))}</td><td class="n">{best.unit}</td><td>{best.state}</td>'
-        f'<td>{html.escape(in_language(best.layer, language))}</td><td class="n">{best.r:+.2f}</td></tr>'
+        f'<tr><td>{html.escape(translate(name, language))}</td><td class="n">{best.unit}</td><td>{best.state}</td>'
+        f'<td>{html.escape(translate(best.layer, language))}</td><td class="n">{best.r:+.2f}</td></tr>'
         for name, units in ranked.items()
         for best in units[:2]
     )
     heads = "".join(
-        f"<th>{html.escape(in_language(head, language))}</th>" for head in ("follows", "unit", "state", "layer")
+        f"<th>{html.escape(translate(head, language))}</th>" for head in ("follows", "unit", "state", "layer")
     )
     return f'<div class="wide"><table><tr>{heads}<th>r</th></tr>{rows}</table></div>'
 
@@ -382,7 +382,7 @@ def xray(
                 progress(probe.__name__.replace("_", " "))
             measurements.append(probe(subject))
     if subject.length < FEWEST:
-        short = said(
+        short = Message(
             "not known: sequences of {steps} steps are too short to tell how far gradients reach; {fewest} are needed",
             steps=subject.length, fewest=FEWEST,
         )  # fmt: skip

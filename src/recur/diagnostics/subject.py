@@ -18,7 +18,7 @@ from recur.cells import Cell
 from recur.cells.tensors import Tensors
 from recur.data.text import Corpus, Vocab
 from recur.errors import OptionError, TextError
-from recur.i18n import said
+from recur.i18n import Message
 from recur.models import LanguageModel
 from recur.nn import Recurrent
 from recur.ops.bptt import BPTT
@@ -77,9 +77,16 @@ class Layer:
 
 
 def layer_name(suffix: str) -> str:
-    """`_l1_reverse` of torch's names is `layer 2, backward`."""
+    """Return the name of a layer by the suffix of its weights: `_l1_reverse` is `layer 2, backward`."""
     number = int(suffix.removeprefix("_l").removesuffix("_reverse")) + 1
-    return f"layer {number}" + ", backward" * suffix.endswith("_reverse")
+    if suffix.endswith("_reverse"):
+        return Message("layer {n}, backward", n=number)
+    return Message("layer {n}", n=number)
+
+
+def part_name(layer: str, part: str) -> str:
+    """Return the name of a state, gate or weight of a layer: `layer 2, backward, c`."""
+    return Message("{layer}, {part}", layer=layer, part=part)
 
 
 def layers_of(net: Recurrent, result: RecurrentOutput) -> list[Layer]:
@@ -264,7 +271,9 @@ def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
         text = valid_text(language.options)
     ids = text if isinstance(text, Tensor) else _encoded(language, text, tokens)
     if len(ids) < FEWEST:
-        raise TextError(f"the text is too short: {len(ids)} tokens, and X-ray needs at least {FEWEST}")
+        raise TextError(
+            Message("the text is too short: {n} tokens, and X-ray needs at least {fewest}", n=len(ids), fewest=FEWEST)
+        )
     network = language.model
     if not isinstance(network.recurrent, Recurrent):
         raise OptionError(
@@ -360,7 +369,7 @@ def recurrent_parts(predictor: Predictor[Any], files: Sequence[str] | np.ndarray
 def why_none(predictor: Predictor[Any]) -> str:
     """What is and is not looked at in a network without a recurrence in time."""
     task = predictor.task
-    return said(
+    return Message(
         "the network of this {task} run ({network}) has no recurrent layer that reads along time: gradient "
         "flow, gates, "
         "saturation, states and the spectrum of W are not measured; how its training went is",

@@ -12,7 +12,7 @@ from torch import nn
 
 from recur.diagnostics.finding import Finding, Level, Measurement, Try, longer, more_dropout, slower
 from recur.errors import RecurError
-from recur.i18n import Said, said
+from recur.i18n import Message
 from recur.tasks.contract import Baseline, Moment, Remark
 from recur.tasks.learning_curve import ENOUGH, divergence
 from recur.tasks.learning_curve import training as training_remarks
@@ -162,25 +162,25 @@ NO_GAP = 0.015
 def rate_finding(fit: Fit, options: TaskOptions) -> Finding:
     """Whether a step is small enough to settle anywhere."""
     cost = fit.nudged[options.rate] - fit.learned
-    detail = said(
+    detail = Message(
         "a random step of the size that --rate {rate:g} makes changes the loss from {before:.3f} to {after:.3f}",
         rate=options.rate, before=fit.learned, after=fit.nudged[options.rate],
     )  # fmt: skip
     if not cost > COARSE:
-        return Finding("rate", Level.OK, cost, COARSE, said("steps are small enough: {detail}", detail=detail))
+        return Finding("rate", Level.OK, cost, COARSE, Message("steps are small enough: {detail}", detail=detail))
     fine = [rate for rate, loss in fit.nudged.items() if loss - fit.learned < FINE]
     tried = slower(options, options.rate / max(fine, default=min(fit.nudged)))
-    verdict = said("the learning rate is too high: {detail}", detail=detail)
+    verdict = Message("the learning rate is too high: {detail}", detail=detail)
     return Finding("rate", Level.FAULT, cost, COARSE, verdict, (tried,))
 
 
 def fit_finding(fit: Fit, held_out: float | None) -> Finding:
     """How much better it knows what it learned from; `held_out` is the same network's loss on what it has not seen."""
     if held_out is None or not math.isfinite(fit.learned):
-        verdict = said("its loss is {learned:.3f} on what it learned from", learned=fit.learned)
+        verdict = Message("its loss is {learned:.3f} on what it learned from", learned=fit.learned)
         return Finding("fit", Level.UNKNOWN, 0.0, NO_GAP, verdict)
     gap = (held_out - fit.learned) / (abs(held_out) or 1.0)
-    verdict = said(
+    verdict = Message(
         "its loss is {learned:.3f} on what it learned from, dropout off, and {other:.3f} on what it has not seen",
         learned=fit.learned, other=held_out,
     )  # fmt: skip
@@ -207,7 +207,7 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
     if diverged is not None:
         return Measurement(_finding(Level.FAULT, diverged, detail, (slower(task.options, 10),)), numbers)
     if len(measured) < ENOUGH:
-        verdict = said(
+        verdict = Message(
             "not known: {count} measurements are too few to say how training went; {enough} are needed",
             count=len(measured), enough=ENOUGH,
         )  # fmt: skip
@@ -222,7 +222,7 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
         if remark.kind == "longer" and not _falls_short(predictor, entries):
             level = Level.OK  # it could be better still, and is good
         return Measurement(_finding(level, remark, detail, tries), numbers)
-    verdict = said("training was stable and had come to its end: {detail}", detail=detail)
+    verdict = Message("training was stable and had come to its end: {detail}", detail=detail)
     return Measurement(Finding("training", Level.OK, 0.0, 0.0, verdict), numbers)
 
 
@@ -234,18 +234,18 @@ def _falls_short(predictor: Predictor[Any], entries: list[JsonObject]) -> bool:
 
 
 def _finding(level: Level, remark: Remark, detail: str, tries: tuple[Try, ...]) -> Finding:
-    verdict = said("{remark} ({detail})", remark=remark.text, detail=detail)
+    verdict = Message("{remark} ({detail})", remark=remark.text, detail=detail)
     return Finding("training", level, 1.0, 0.0, verdict, tuple(one for one in tries if one.option))
 
 
-def _detail(curve: str, measured: list[JsonObject], numbers: JsonObject) -> Said:
+def _detail(curve: str, measured: list[JsonObject], numbers: JsonObject) -> Message:
     if not measured:
-        return said("nothing was measured")
+        return Message("nothing was measured")
     figures = [show(curve, float(entry[curve])) for entry in (measured[0], measured[-1])]
-    went = said("{metric} {first} → {last}", metric=words(curve), first=figures[0], last=figures[1])
+    went = Message("{metric} {first} → {last}", metric=words(curve), first=figures[0], last=figures[1])
     if not any(isinstance(v, int | float) for v in numbers["grad_norm"]):
         return went
-    return said(
+    return Message(
         "{went}; gradient norm {norm:.2g}, {clipped:.0%} of the steps clipped",
         went=went, norm=_mean(numbers["grad_norm"]), clipped=_mean(numbers["clipped"]),
     )  # fmt: skip
@@ -258,7 +258,7 @@ def _worse_than_guessing(predictor: Predictor[Any], measured: list[JsonObject]) 
     best, guess = min(losses), math.log(len(predictor.run.vocab))
     if best <= GUESSING * guess:
         return None
-    sentence = said(
+    sentence = Message(
         "it diverged: its loss of {best:.2f} nats is worse than guessing among all tokens, {guess:.2f}",
         best=best, guess=guess,
     )  # fmt: skip

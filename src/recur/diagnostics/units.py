@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recur.diagnostics.finding import Finding, Level, Measurement, other_units
-from recur.diagnostics.subject import Layer, Subject
+from recur.diagnostics.subject import Layer, Subject, part_name
 from recur.errors import OptionError, ShapeError
-from recur.i18n import said
+from recur.i18n import Message
 
 Series = NDArray[np.float64]
 
@@ -126,14 +126,30 @@ def correlations(states: Tensor, series: Series) -> Tensor:
 def unit_values(subject: Subject, layer: int = 0, state: str = "", unit: int = 0) -> Tensor:
     """(T,): one unit of a state along the text, to colour it by."""
     if not 0 <= layer < len(subject.layers):
-        raise OptionError(f"layer must lie in 0 … {len(subject.layers) - 1}, got {layer}")
+        raise OptionError(
+            Message(
+                "{name} must lie in {low} … {high}, got {given}",
+                name="layer",
+                low="0",
+                high=len(subject.layers) - 1,
+                given=layer,
+            )
+        )
     states = subject.layers[layer].states
     name = state or next(iter(states))
     if name not in states:
         raise OptionError(f"state must be one of {', '.join(states)}, got {name!r}")
     values = states[name][0]
     if not 0 <= unit < values.shape[1]:
-        raise OptionError(f"unit must lie in 0 … {values.shape[1] - 1}, got {unit}")
+        raise OptionError(
+            Message(
+                "{name} must lie in {low} … {high}, got {given}",
+                name="unit",
+                low="0",
+                high=values.shape[1] - 1,
+                given=unit,
+            )
+        )
     return values[:, unit]
 
 
@@ -158,14 +174,16 @@ def unit_features(subject: Subject, labels: Mapping[str, Sequence[float]] | None
     ranked = rank_units(subject, labels, top)
     numbers = {"ranked": {name: [unit._asdict() for unit in units] for name, units in ranked.items()}}
     if not ranked:
-        return Measurement(Finding("units", Level.OK, 0.0, CLEAR, said("the text has no feature to follow")), numbers)
+        return Measurement(
+            Finding("units", Level.OK, 0.0, CLEAR, Message("the text has no feature to follow")), numbers
+        )
     name = max(ranked, key=lambda key: abs(ranked[key][0].r))
     best = ranked[name][0]
     about = {"unit": best.unit, "state": best.state, "layer": best.layer, "feature": name, "r": best.r}
     if abs(best.r) > CLEAR:
-        verdict = said("unit {unit} of {state}, {layer}, follows {feature}: r = {r:.2f}", **about)
+        verdict = Message("unit {unit} of {state}, {layer}, follows {feature}: r = {r:.2f}", **about)
     else:
-        verdict = said(
+        verdict = Message(
             "no unit clearly follows a feature; unit {unit} of {state}, {layer}, comes nearest, to {feature}: r "
             "= {r:.2f}",
             **about,
@@ -192,7 +210,15 @@ def _similar(subject: Subject, other: Subject, begin: int, end: int, layer: int,
     )
     N, width = len(here), end - begin
     if not 0 <= begin < end <= N:
-        raise OptionError(f"a span must lie in 0 … {N} and hold at least one token, got {begin} … {end}")
+        raise OptionError(
+            Message(
+                "a span must lie in {low} … {high} and hold at least one token, got {begin} … {end}",
+                low="0",
+                high=N,
+                begin=begin,
+                end=end,
+            )
+        )
     mean = there.mean(dim=0)  # the same at all places, it tells none apart
     here, there = (
         part / torch.linalg.vector_norm(part, dim=-1, keepdim=True).clamp_min(1e-30)
@@ -255,9 +281,9 @@ def dead_units(subject: Subject) -> Measurement:
     share, worst = shares[name], found[name]
     saturated = sum(len(part.saturated) for part in found.values())
     if subject.length < FEWEST:
-        few = said("not known: {steps} steps are too few to call a unit dead", steps=subject.length)
+        few = Message("not known: {steps} steps are too few to call a unit dead", steps=subject.length)
         return Measurement(Finding("dead units", Level.UNKNOWN, share, DEAD, few), numbers)
-    verdict = said(
+    verdict = Message(
         "{dead} of {units} units of {name} are dead: their output never changes; {saturated} stay at ±1",
         dead=len(worst.dead), units=worst.units, name=name, saturated=saturated,
     )  # fmt: skip
@@ -274,17 +300,17 @@ def states(subject: Subject) -> Measurement:
         for state, values in layer.states.items():
             norms = torch.linalg.vector_norm(values.double(), dim=-1).mean(dim=0)
             quarter = max(1, len(norms) // 4)
-            numbers[f"{layer.name}, {state}"] = norms.tolist()
+            numbers[part_name(layer.name, state)] = norms.tolist()
             first, last = norms[:quarter].mean(), norms[-quarter:].mean()
-            growth[f"{layer.name}, {state}"] = float(last / first.clamp_min(1e-30))
+            growth[part_name(layer.name, state)] = float(last / first.clamp_min(1e-30))
     name = max(growth, key=lambda key: growth[key])
     value = growth[name]
-    detail = said(
+    detail = Message(
         "‖s_t‖ of {name} in the last quarter is × {value:.3g} that in the first", name=name, value=value
     )  # fmt: skip
     if not value < GROWING:
-        verdict = said("the state keeps growing: {detail}", detail=detail)
+        verdict = Message("the state keeps growing: {detail}", detail=detail)
         finding = Finding("states", Level.WARNING, value, GROWING, verdict)
     else:
-        finding = Finding("states", Level.OK, value, GROWING, said("states are bounded: {detail}", detail=detail))
+        finding = Finding("states", Level.OK, value, GROWING, Message("states are bounded: {detail}", detail=detail))
     return Measurement(finding, numbers)

@@ -1,42 +1,37 @@
-"""Sentences that can be said in another language.
+"""Translated messages, in the manner of gettext.
 
-    said("gradients vanish: × {decay:.3g} a step", decay=0.64)
+    Message("gradients vanish: × {decay:.3g} per step", decay=0.64)
 
-is a str, the sentence in English, which remembers what it was made of. `in_language(sentence, "zh")` says it in
-Chinese: its template is looked up in the catalogue of that language, and so is each of its values that is a sentence
-or a word of the catalogue. A test finds templates without a translation.
+is a str, the English sentence, that keeps its msgid (the English format string) and its values.
+`translate(message, "zh")` looks the msgid up in `locale/zh/LC_MESSAGES/recur.po` and formats the translation with the
+same values; values that are messages or msgids themselves are translated first. `python -m tools.messages` collects the
+msgids of the source and updates the catalogue.
 """
 
-from __future__ import annotations
+from recur.i18n.catalogue import catalogue
+from recur.i18n.message import (
+    MESSAGES,
+    Language,
+    Message,
+    as_json,
+    decode,
+    encode,
+    from_json,
+    map_text,
+    printed,
+    translate,
+)
 
-from collections.abc import Mapping
-from typing import Any, Literal
-
-Language = Literal["en", "zh"]
-
-
-class Said(str):
-    """A sentence in English, with its template and its values."""
-
-    template: str
-    values: Mapping[str, Any]
-
-
-def said(template: str, /, **values: Any) -> Said:
-    sentence = Said(template.format(**values))
-    sentence.template, sentence.values = template, values
-    return sentence
-
-
-def in_language(text: str, language: Language = "en") -> str:
-    """A sentence in another language; as it is where the catalogue does not have it."""
-    if language == "en":
-        return str(text)
-    from recur.i18n.chinese import TEMPLATES, plain
-
-    if not isinstance(text, Said):
-        return TEMPLATES.get(text, plain(text))
-    values = {
-        name: in_language(value, language) if isinstance(value, str) else value for name, value in text.values.items()
-    }
-    return TEMPLATES.get(text.template, text.template).format(**values)
+__all__ = [
+    "MESSAGES",
+    "Language",
+    "Message",
+    "as_json",
+    "catalogue",
+    "decode",
+    "encode",
+    "from_json",
+    "map_text",
+    "printed",
+    "translate",
+]

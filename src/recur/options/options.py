@@ -45,6 +45,7 @@ from typing import (
 )
 
 from recur.errors import OptionError, shown, unknown
+from recur.i18n import Message
 from recur.utils.files import read_bounded
 from recur.utils.limits import KEY_PARTS
 
@@ -198,7 +199,9 @@ def checked(name: str, value: object, hint: object) -> Any:
         number = _plain(value, arguments[0])
         for mark in arguments[1:]:
             if not isinstance(number, int | float) or number not in mark:
-                raise OptionError(f"{name} must {mark.words}, got {shown(value)}")
+                raise OptionError(
+                    Message("{name} must {bound}, got {value}", name=name, bound=mark.words, value=shown(value))
+                )
         return number
     if origin in (Union, types.UnionType):
         if value is None:
@@ -213,12 +216,18 @@ def checked(name: str, value: object, hint: object) -> Any:
     if origin is tuple:
         items = [value] if isinstance(value, str | Path | int | float) else value
         if not isinstance(items, Sequence):
-            raise OptionError(f"{name} must be a list, got {shown(value)}")
+            raise OptionError(Message("{name} must be a list, got {value}", name=name, value=shown(value)))
         return tuple(checked(name, item, arguments[0]) for item in items)
     found = _plain(value, hint)
     if found is None:
-        kinds = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
-        raise OptionError(f"{name} must be {kinds[hint]}, got {shown(value)}")  # type: ignore[index]
+        kinds = {
+            str: Message("text"),
+            bool: Message("true or false"),
+            int: Message("a whole number"),
+            float: Message("a number"),
+        }
+        kind = kinds[hint]  # type: ignore[index]
+        raise OptionError(Message("{name} must be {kind}, got {given}", name=name, kind=kind, given=shown(value)))
     if isinstance(found, str) and not _unicode(found):
         raise OptionError(f"{name} must be text in Unicode, got {shown(found)}: a file may have to be renamed")
     return found

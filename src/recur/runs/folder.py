@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from recur.data.text import Vocab
 from recur.errors import RunError
+from recur.i18n import as_json, from_json
 from recur.runs.lock import NAME as LOCK
 from recur.runs.lock import Lock
 from recur.runs.logs import Log, Progress
@@ -191,10 +192,11 @@ class Run(Recorded):
         models = None if found is None else found.get("models")
         if not isinstance(models, list) or not all(is_baseline(model) for model in models):
             raise RunError(f"{self.path / BASELINES} is damaged")
-        return models
+        return [{**model, "name": from_json(model.get("message") or model["name"])} for model in models]
 
     def write_baselines(self, metric: str, models: Sequence[JsonObject]) -> None:
-        self.replace(BASELINES, json.dumps({"metric": metric, "models": list(models)}).encode())
+        found = [{**model, "message": as_json(model["name"])} for model in models]
+        self.replace(BASELINES, json.dumps({"metric": metric, "models": found}).encode())
         self.commit()
 
     def machines(self) -> list[JsonObject]:

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recur.errors import RunError
+from recur.i18n import Message
 from recur.utils.files import BINARY, NO_WAIT, sync_folder
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -210,7 +211,7 @@ def _is_link(path: Path) -> RunError:
 
 
 def _not_regular(path: Path) -> RunError:
-    return RunError(f"{path} is not a regular file; remove it, or put the run's own file back")
+    return RunError(Message("{name} is not a regular file; remove it, or put the run's own file back", name=path))
 
 
 def _check_regular(handle: int, path: Path) -> None:
@@ -219,7 +220,13 @@ def _check_regular(handle: int, path: Path) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise _not_regular(path)
     if about.st_nlink > 1:
-        raise RunError(f"{path} has {about.st_nlink} hard links, and a run needs files of its own; copy it: cp -r")
+        raise RunError(
+            Message(
+                "{name} has {n} hard links, and a run needs files of its own; copy it: cp -r",
+                name=path,
+                n=about.st_nlink,
+            )
+        )
 
 
 def write_all(handle: int, content: bytes) -> None:

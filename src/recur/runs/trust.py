@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recur.errors import RunError
+from recur.i18n import Message
 from recur.runs import lock, manifest
 from recur.runs.manifest import Fingerprint
 from recur.runs.safe_dir import Place
@@ -43,8 +44,12 @@ def check_allowed(run: Path, paths: Iterable[Path], text: Fingerprint, allowed: 
         outside = True
         if not any(found.is_relative_to(one) for one in consented):
             raise RunError(
-                f"{run} names a text outside of its folder, which you have not trained with: {path}; if it may be "
-                f'read, add --allow-path {path} (in Python: allow_path=["{path}"])'
+                Message(
+                    "{run} names a text outside of its folder, which you have not trained with: {path}; if it may be "
+                    'read, add --allow-path {path} (in Python: allow_path=["{path}"])',
+                    run=run,
+                    path=path,
+                )
             )
     if outside:
         allow_text(text)

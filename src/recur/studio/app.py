@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from recur.errors import RecurError
-from recur.i18n import in_language
+from recur.i18n import Message, translate
 from recur.serve.http.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
 from recur.serve.http.body import read_json
 from recur.serve.http.guard import LOOPBACK
@@ -21,6 +21,7 @@ from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
 from recur.studio.reporting import POLICY, language_of, report_page
 from recur.studio.stream import Stream
+from recur.studio.summaries import in_language
 from recur.studio.training import Training
 from recur.studio.turns import Turns
 from recur.studio.views import ALONE, QUICK, REPORTS, VIEWS
@@ -90,7 +91,7 @@ class Studio:
         name = request.path_params.get("file", "index.html")
         files = [FILES[f"{style}.css"] for style in STYLES] if name == "styles.css" else [FILES.get(name)]
         if None in files:
-            raise UnknownError("the page has no such file")
+            raise UnknownError(Message("the page has no such file"))
         content = b"".join(file.read_bytes() for file in files if file is not None)
         return Response(content, media_type=mimetypes.guess_type(name)[0])
 
@@ -102,8 +103,7 @@ class Studio:
             found = await self.turns.list(lambda: self.folder.list(FIRST, first))
         language = language_of(request.headers.get("accept-language", ""))
         if language != "en":
-            said = [{**run, "error": in_language(run["error"], language)} if "error" in run else run for run in found]
-            return Answer({"runs": said})
+            return Answer({"runs": [in_language(run, language) for run in found]})
         return Answer({"runs": found})
 
     async def curves(self, request: Request) -> Response:
@@ -113,7 +113,7 @@ class Studio:
     async def view(self, request: Request) -> Response:
         name, view = request.path_params["name"], request.path_params["view"]
         if view not in VIEWS:
-            raise UnknownError(f"unknown view {view[:100]!r}")
+            raise UnknownError(Message("unknown view {name}", name=repr(view[:100])))
         body = await read_json(request, BODY)
         model = await self._model(request, name)
         if view in QUICK:
@@ -124,7 +124,7 @@ class Studio:
     async def alone(self, request: Request) -> Response:
         view = request.path_params["view"]
         if view not in ALONE:
-            raise UnknownError(f"unknown view {view[:100]!r}")
+            raise UnknownError(Message("unknown view {name}", name=repr(view[:100])))
         body = await read_json(request, BODY)
         if view in QUICK:
             return Answer(await self.turns.step(lambda: ALONE[view](body)))
@@ -153,8 +153,8 @@ def answer_error(request: Request, error: Exception) -> Response:
     """The handler of every error that a request may end in."""
     language = language_of(request.headers.get("accept-language", ""))
     if isinstance(error, HTTPException):
-        return refusal(error.status_code, in_language(error.detail, language), dict(error.headers or {}))
+        return refusal(error.status_code, translate(error.detail, language), dict(error.headers or {}))
     status = status_of(error)
     headers = {"Retry-After": "1"} if status == 503 else None
     text = without_folders(error_text(error), request.app.state.studio.folder.path)
-    return refusal(status, in_language(text, language), headers)
+    return refusal(status, translate(text, language), headers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recur.decoding import Choice
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.serve.http.fields import field
 from recur.utils.types import JsonObject
 
@@ -14,7 +15,9 @@ TEXT = 4000
 def text_of(request: JsonObject) -> str:
     text = field(request, "text", "")
     if len(text) > TEXT:
-        raise OptionError(f"the text is too long: {len(text):,} characters, at most {TEXT:,}")
+        raise OptionError(
+            Message("the text is too long: {n} characters, at most {most}", n=f"{len(text):,}", most=f"{TEXT:,}")
+        )
     return text
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
+from recur.i18n import Message
 from recur.runs import Run, holder_of, is_run
 from recur.runs.safe_dir import Place
 from recur.serve.http.answers import UnknownError, error_text, without_folders
@@ -77,7 +78,7 @@ class Folder:
     def path_of(self, name: str) -> Path:
         """The folder of a run in the list; any other name is refused."""
         if Path(name).name != name or "\0" in name or not self._is_inside(self.path / name):
-            raise UnknownError(f"unknown run {name[:100]!r}")
+            raise UnknownError(Message("unknown run {name}", name=repr(name[:100])))
         return self.path / name
 
     # Summaries --------------------------------------------------------------------------------------------
@@ -133,7 +134,9 @@ class Folder:
     def write_notes(self, name: str, text: str) -> None:
         """What its user has to say of a run, which is no part of what was trained."""
         if len(text) > NOTES:
-            raise OptionError(f"the notes are too long: {len(text):,} characters, at most {NOTES:,}")
+            raise OptionError(
+                Message("the notes are too long: {n} characters, at most {most}", n=f"{len(text):,}", most=f"{NOTES:,}")
+            )
         Place(self.path_of(name)).write("notes.txt", text.encode())
 
     # Models -----------------------------------------------------------------------------------------------
@@ -164,9 +167,9 @@ class Folder:
         except OptionError as error:  # of its configuration, and no mistake of the request
             raise RunError(str(error)) from None
         except (RecurError, OSError, RecursionError) as error:
-            raise RunError(f"{name} cannot be opened: {error_text(error)}") from None
+            raise RunError(Message("{name} cannot be opened: {why}", name=name, why=error_text(error))) from None
         if _state(path) != state:
-            raise RunError(f"{name} is being written; try again")
+            raise RunError(Message("{name} is being written; try again", name=name))
         with self._lock:
             self._loaded[name] = state, model
             while len(self._loaded) > LOADED:

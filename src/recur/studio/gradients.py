@@ -18,6 +18,7 @@ from recur.diagnostics import Subject
 from recur.diagnostics.gradient_flow import LETTERS, fit_decay, terms_of
 from recur.diagnostics.subject import layer_name
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.ops.bptt import BPTT
 from recur.serve.http.fields import field, number
 from recur.studio.fields import text_of
@@ -55,12 +56,21 @@ class Asked:
         losses, mode = field(request, "losses", "last"), field(request, "mode", "full")
         for name, value, known in (("losses", losses, ("last", "all")), ("mode", mode, MODES)):
             if value not in known:
-                raise OptionError(f"{name} must be one of {', '.join(known)}, got {value[:40]!r}")
+                raise OptionError(
+                    Message(
+                        "{name} must be one of {known}, got {given}",
+                        name=name,
+                        known=", ".join(known),
+                        given=repr(value[:40]),
+                    )
+                )
         every = losses == "all"
         steps = min(length, ALL if every else LAST)
         cuts = request.get("cuts", [])
         if not isinstance(cuts, list) or not all(type(cut) is int and 0 < cut < steps for cut in cuts):
-            raise OptionError(f"cuts must be steps in 1 … {steps - 1}, before each of which the state is detached")
+            raise OptionError(
+                Message("cuts must be steps in 1 … {last}, before each of which the state is detached", last=steps - 1)
+            )
         return Asked(
             every, steps, mode, field(request, "tau", 8, 1, LAST), field(request, "keep", 0.9, 0.05, 1.0),
             field(request, "seed", 0, 0, 2**31), tuple(cuts), field(request, "radius", 0.0, 0.0, 10.0),

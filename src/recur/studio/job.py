@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.studio.schema import checked_options
 from recur.studio.texts import Texts
 from recur.tasks import arguments_of, options_class
@@ -45,11 +46,13 @@ class Job:
         if self.resumes:
             more = {name: value for name, value in self.options.items() if name in ("minutes", "steps", "epochs")}
             if more != self.options or not all(type(value) in (int, float) for value in more.values()):
-                raise OptionError("a run goes on for minutes, steps or epochs")
+                raise OptionError(Message("a run goes on for minutes, steps or epochs"))
             return ["resume", self.name, *(word for name, n in more.items() for word in (f"--{name}", repr(n)))]
         fields = checked_options(self.task, self.options)
         if "texts" in options_class(self.task).names():
             fields["texts"] = texts.file(self.text)
         elif self.text:
-            raise OptionError(f"the task {self.task} makes its own data; leave {self.text} out")
+            raise OptionError(
+                Message("the task {task} makes its own data; leave {text} out", task=self.task, text=self.text)
+            )
         return ["train", *arguments_of(self.task, fields), "--out", self.name]

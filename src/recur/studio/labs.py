@@ -6,17 +6,17 @@ import functools
 import html
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from recur.data.text.tokenizers import SPECIALS
-from recur.diagnostics import lab
-from recur.diagnostics.figures import COLOURS, DIM, IN_THE_DARK, INK, LINE
-from recur.diagnostics.lab.parameters import Network
+from recur.diagnostics import labs as lab
+from recur.diagnostics.figures import COLOURS, DIM, IN_THE_DARK, INK, LINE, figure_labels
+from recur.diagnostics.labs.parameters import Network
 from recur.errors import OptionError, unknown
-from recur.i18n import Language, in_language
+from recur.i18n import Message, translate
 from recur.models import LanguageModel
 from recur.serve.http.fields import field
 from recur.studio.reporting import language_of
@@ -60,7 +60,9 @@ def _parameters(seed: int = 0, k: int = 65, tau: int = 6, hidden: int = 128) -> 
     options: Any = make_options("language", {"hidden": hidden})
     with torch.random.fork_rng(devices=[]):
         size = LanguageModel(k + len(SPECIALS), options).size
-    return lab.parameters(k, Network(f"A language model of {hidden} {options.cell} units", size), tau)
+    return lab.parameters(
+        k, Network(Message("A language model of {hidden} {cell} units", hidden=hidden, cell=options.cell), size), tau
+    )
 
 
 LABS = {
@@ -94,14 +96,15 @@ def run_lab(request: JsonObject) -> JsonObject:
         default = int(setting.value) if whole else float(setting.value)
         given[setting.name] = field(request, setting.name, default, setting.low, setting.high)
     language = language_of(field(request, "language", "en"))
-    paragraph, svg = _measured(name, **given)
-    figure = _in_colours(svg, field(request, "theme", "light") == "dark", language)
-    return {"name": name, "paragraph": in_language(paragraph, language), "figure": figure}
+    paragraph, svg, labels = _measured(name, **given)
+    words = {text: translate(label, language) for text, label in labels.items()}
+    figure = _in_colours(svg, field(request, "theme", "light") == "dark", words)
+    return {"name": name, "paragraph": translate(paragraph, language), "figure": figure}
 
 
 @functools.lru_cache(KEPT)
-def _measured(name: str, **given: float) -> tuple[str, str]:
-    """The paragraph of an experiment and its figure: the same for the same numbers."""
+def _measured(name: str, **given: float) -> tuple[str, str, Mapping[str, str]]:
+    """Return the paragraph of an experiment, its figure as SVG, and the labels of the figure by their English text."""
     import matplotlib
 
     with torch.random.fork_rng(devices=[]):  # an experiment sets the seed of its own
@@ -110,18 +113,19 @@ def _measured(name: str, **given: float) -> tuple[str, str]:
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         found.figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = written.getvalue()
-    return found.paragraph, svg[svg.index("<svg") :]
+    return found.paragraph, svg[svg.index("<svg") :], figure_labels(found.figure)
 
 
-def _in_colours(svg: str, dark: bool, language: Language) -> str:
+def _in_colours(svg: str, dark: bool, words: Mapping[str, str]) -> str:
     """The figure in the colours of the page and in its language; its words are words."""
     if dark:
         for light, colour in DARK.items():
             svg = svg.replace(light, colour)
         svg = re.sub(r'(<text(?![^>]*fill)[^>]*style=")', rf"\1fill: {DARK[INK]}; ", svg)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font: \1px system-ui, 'Noto Sans CJK SC', sans-serif", svg)
-    return re.sub(r">([^<>]+)</text>", lambda text: f">{_said(text[1], language)}</text>", svg)
+    return re.sub(r">([^<>]+)</text>", lambda text: f">{_said(text[1], words)}</text>", svg)
 
 
-def _said(text: str, language: Language) -> str:
-    return html.escape(in_language(html.unescape(text), language))
+def _said(text: str, words: Mapping[str, str]) -> str:
+    label = html.unescape(text)
+    return html.escape(words.get(label, label))

@@ -17,6 +17,7 @@ from recur.data.text.corpus import normalised
 from recur.diagnostics import Subject
 from recur.diagnostics.subject import FEWEST
 from recur.errors import RecurError, RunError, TextError
+from recur.i18n import Message
 from recur.nn import Recurrent
 from recur.runs import Run
 from recur.serve.http.fields import field
@@ -52,14 +53,24 @@ class LoadedModel:
         if isinstance(self.predictor, Language):
             return self.predictor
         name, task = self.predictor.run.path.name, self.predictor.task.name
-        raise RunError(f"{name} is a run of the task {task}; this view reads runs of the task language")
+        raise RunError(
+            Message(
+                "{name} is a run of the task {task}; this view reads runs of the task language", name=name, task=task
+            )
+        )
 
     def subject(self, text: str, fewest: int = FEWEST) -> Subject:
         """The model reading a text of so many tokens at least, for probes."""
         language = self.language
         ids = in_reading_order(language.vocab.encode(normalised(text)), language.options)
         if len(ids) < fewest:
-            raise TextError(f"the text is too short: {len(ids)} tokens, and this view needs at least {fewest}")
+            raise TextError(
+                Message(
+                    "the text is too short: {n} tokens, and this view needs at least {fewest}",
+                    n=len(ids),
+                    fewest=fewest,
+                )
+            )
         return self.subject_of(torch.from_numpy(np.asarray(ids, np.int64).copy()))
 
     def subject_of(self, ids: Tensor) -> Subject:
@@ -69,7 +80,7 @@ class LoadedModel:
             self._probed.models = [copy.deepcopy(self.language.model).requires_grad_(True)]
         network = self._probed.model
         if not isinstance(network.recurrent, Recurrent):
-            raise RunError("--recurrence output has no hidden state that goes from step to step")
+            raise RunError(Message("--recurrence output has no hidden state that goes from step to step"))
         return Subject(network, network.recurrent, ids, self._probed)
 
     def example(self) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 from recur.diagnostics import Subject
 from recur.diagnostics.units import Series, tokens_read
 from recur.errors import RunError, TextError
+from recur.i18n import Message
 from recur.nn import Recurrent
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.validation import kind_of
@@ -43,11 +44,15 @@ def look(model: LoadedModel, text: str) -> Looked:
         words = predictor.vocab.tokenizer.kind in ("word", "space")
         return Looked([shown_text(token) for token in tokens_read(subject)], subject, words)
     if not text.strip():
-        raise TextError("the input is empty")
+        raise TextError(Message("the input is empty"))
     reading = model.kept("reading copy", lambda: _reading_copy(predictor))
     nets = [module for module in reading.model.modules() if isinstance(module, Recurrent)]
     if not nets:
-        raise RunError(f"the network of a run of the task {predictor.task.name} has no layer that reads along time")
+        raise RunError(
+            Message(
+                "the network of a run of the task {task} has no layer that reads along time", task=predictor.task.name
+            )
+        )
     seen: list[Tensor] = []
     hook = nets[0].register_forward_pre_hook(lambda _, args: seen.append(args[0].detach()))
     kind = kind_of(predictor)
@@ -69,9 +74,9 @@ def numbers_of(given: str) -> NDArray[np.float32]:
         rows = [[float(cell) for cell in line.replace(",", " ").split()] for line in given.strip().split("\n")]
         values = np.array(rows, np.float32)
     except ValueError:
-        raise TextError("the input must be rows of numbers, all of one length") from None
+        raise TextError(Message("the input must be rows of numbers, all of one length")) from None
     if values.ndim != 2 or not np.isfinite(values).all():
-        raise TextError("the input must be rows of numbers, all of one length")
+        raise TextError(Message("the input must be rows of numbers, all of one length"))
     return values
 
 

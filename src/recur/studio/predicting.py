@@ -9,6 +9,7 @@ import numpy as np
 from recur.baselines.forecasts import SeasonalNaive
 from recur.data.text.trees import parse_tree
 from recur.errors import OptionError, RecurError, TextError
+from recur.i18n import Message
 from recur.serve.http.fields import field
 from recur.studio.loaded import LoadedModel
 from recur.studio.looking import numbers_of
@@ -26,10 +27,12 @@ HISTORY = 240
 def predict(model: LoadedModel, request: JsonObject) -> JsonObject:
     predictor, given = model.predictor, field(request, "input", "")
     if len(given) > LONGEST:
-        raise OptionError(f"the input is too long: {len(given):,} characters, at most {LONGEST:,}")
+        raise OptionError(
+            Message("the input is too long: {n} characters, at most {most}", n=f"{len(given):,}", most=f"{LONGEST:,}")
+        )
     kind = kind_of(predictor)
     if not given.strip():
-        raise TextError("the input is empty")
+        raise TextError(Message("the input is empty"))
     found = SHOWS.get(kind, _line)(predictor, given)
     return {"kind": kind, **found, "unknown": found.get("unknown") or _unknown(predictor, kind, given)}
 

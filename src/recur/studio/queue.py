@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
-from recur.i18n import Language, in_language
+from recur.i18n import MESSAGES, Language, Message, decode, encode, translate
 from recur.runs import holder_of, is_run
 from recur.runs.manifest import parse_object
 from recur.runs.safe_dir import Place
@@ -69,15 +69,16 @@ class Queue:
         return [
             asdict(job)
             | {
-                "said": in_language(self._said(job, MEASURED), language) if job.state in AT_WORK else "",
-                "error": in_language(job.error, language),
+                "said": translate(self._said(job, MEASURED), language) if job.state in AT_WORK else "",
+                "error": translate(decode(job.error), language),
             }
             for job in jobs
         ]
 
     def _said(self, job: Job, without: re.Pattern[str] = NOTHING) -> str:
         """The last line that a process printed, without some of them."""
-        return without_folders(last_line(Place(self.folder), self._log(job.name), without), self.folder.resolve())
+        line = decode(last_line(Place(self.folder), self._log(job.name), without))
+        return without_folders(line, self.folder.resolve())
 
     def _log(self, name: str) -> str:
         return f"{OWN}/{name}.log"
@@ -89,7 +90,7 @@ class Queue:
         job.arguments(self.texts)
         with self._lock:
             if sum(other.state in ("waiting", "held", *AT_WORK) for other in self._jobs.values()) >= WAITING:
-                raise BusyError(f"{WAITING} trainings wait already")
+                raise BusyError(Message("{n} trainings wait already", n=WAITING))
             job = replace(job, name=self._free_name(job), state="waiting", process=0, error="")
             job.arguments(self.texts)
             self._put(job)
@@ -101,9 +102,11 @@ class Queue:
         if job.name:
             name = clean_name(job.name, "")
             if name != job.name or name in RESERVED:
-                raise OptionError(f"{job.name[:60]!r} cannot name a run: letters, digits, - and _, at most 60")
+                raise OptionError(
+                    Message("{name} cannot name a run: letters, digits, - and _, at most 60", name=repr(job.name[:60]))
+                )
             if not self._is_free(name):
-                raise RunError(f"there is a run or a training named {name} already")
+                raise RunError(Message("there is a run or a training named {name} already", name=name))
             return name
         stem = split_name(job.text)[0] or job.task
         names = (stem, *(f"{stem}-{k}" for k in range(2, 10_000)))
@@ -118,15 +121,15 @@ class Queue:
         with self._lock:
             known = self._jobs.get(name)
             if known is not None and known.state in ("waiting", *AT_WORK):
-                raise RunError(f"{name} is in the queue already")
+                raise RunError(Message("{name} is in the queue already", name=name))
             if is_run(self.folder / name):
                 if holder_of(self.folder / name) is not None:
-                    raise RunError(f"{name} is being trained by another process")
+                    raise RunError(Message("{name} is being trained by another process", name=name))
                 job = Job(name, resumes=True, options=more, keep=keep)
             elif known is not None and not known.resumes and not more:
                 job = replace(known, state="waiting", keep=keep, error="")
             else:
-                raise UnknownError(f"unknown run {name[:100]!r}")
+                raise UnknownError(Message("unknown run {name}", name=repr(name[:100])))
             job.arguments(self.texts)
             self._jobs.pop(name, None)
             self._put(job)
@@ -138,7 +141,7 @@ class Queue:
         with self._lock:
             job = self._known(name)
             if job.state not in AT_WORK:
-                raise RunError(f"{name} is not being trained from here")
+                raise RunError(Message("{name} is not being trained from here", name=name))
             self._put(replace(job, state="stopping"))
             self._signal(job)
 
@@ -146,7 +149,7 @@ class Queue:
         """Take a job out of the queue; a run of it stays as it is."""
         with self._lock:
             if self._known(name).state in AT_WORK:
-                raise RunError(f"{name} is being trained; stop it first")
+                raise RunError(Message("{name} is being trained; stop it first", name=name))
             del self._jobs[name]
             self._changed()
 
@@ -157,7 +160,7 @@ class Queue:
 
     def _known(self, name: str) -> Job:
         if name not in self._jobs:
-            raise UnknownError(f"unknown training {name[:100]!r}")
+            raise UnknownError(Message("unknown training {name}", name=repr(name[:100])))
         return self._jobs[name]
 
     def _put(self, job: Job) -> None:
@@ -206,14 +209,14 @@ class Queue:
                 self._process = subprocess.Popen(
                     command,
                     cwd=self.folder,
-                    env=python_environment(),
+                    env=python_environment() | {MESSAGES: "json"},
                     stdin=quiet,
                     stdout=quiet,
                     stderr=log,
                     start_new_session=True,
                 )
         except (RecurError, OSError) as error:
-            self._put(replace(job, state="failed", error=without_folders(str(error), self.folder)))
+            self._put(replace(job, state="failed", error=encode(without_folders(str(error), self.folder))))
             return
         self._put(replace(job, state="running", process=self._process.pid))
 
@@ -233,8 +236,11 @@ class Queue:
         elif code in (130, -signal.SIGTERM, -signal.SIGINT) or job.state == "stopping":
             job = replace(job, state="stopped" if is_run(self.folder / job.name) else "held")
         else:
-            killed = f"its process was ended by signal {-code}" if code < 0 else ""
-            job = replace(job, state="failed", error=killed or self._said(job) or f"its process ended with {code}")
+            if code < 0:
+                error: str = Message("its process was ended by signal {n}", n=-code)
+            else:
+                error = self._said(job) or Message("its process ended with {n}", n=code)
+            job = replace(job, state="failed", error=encode(error))
         self._put(replace(job, process=0))
 
     def _progress(self, job: Job) -> float:

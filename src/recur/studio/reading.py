@@ -28,6 +28,7 @@ from recur.data.text import SPECIALS, UNK
 from recur.data.text.corpus import normalised
 from recur.data.text.stream import Ids
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.models import LanguageModel
 from recur.serve.http.answers import GoneError
 from recur.tasks.language.data import first_input
@@ -104,12 +105,20 @@ class Readings:
             with self._lock:
                 before = self._kept.get(base)
                 if before is None or keep > len(before.text):
-                    raise GoneError("the text that this one goes on from is not remembered any more; send it again")
+                    raise GoneError(
+                        Message("the text that this one goes on from is not remembered any more; send it again")
+                    )
                 self._kept.move_to_end(base)
             if keep == len(before.text) and not text:
                 return base, before
         if keep + len(text) > LONGEST:
-            raise OptionError(f"the text is too long: {keep + len(text):,} characters, at most {LONGEST:,}")
+            raise OptionError(
+                Message(
+                    "the text is too long: {n} characters, at most {most}",
+                    n=f"{keep + len(text):,}",
+                    most=f"{LONGEST:,}",
+                )
+            )
         reading = self._go_on(before, keep, text)
         key = secrets.token_hex(8)
         with self._lock:

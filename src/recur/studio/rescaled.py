@@ -11,6 +11,7 @@ from recur.diagnostics import Subject
 from recur.diagnostics.jacobian import Linearised, recurrent_blocks
 from recur.diagnostics.subject import Layer
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.serve.http.fields import field, number
 from recur.studio.fields import text_of
 from recur.studio.loaded import LoadedModel
@@ -49,7 +50,14 @@ def eigenvalues(model: LoadedModel, request: JsonObject) -> JsonObject:
     step = field(request, "step", steps.steps, 1, steps.steps)
     blocks = recurrent_blocks(layer)
     if not blocks and steps.N > WIDEST:
-        raise OptionError(f"eigenvalues are shown of matrices up to {WIDEST} × {WIDEST}, and this state has {steps.N}")
+        raise OptionError(
+            Message(
+                "eigenvalues are shown of matrices up to {n} × {m}, and this state has {size}",
+                n=WIDEST,
+                m=WIDEST,
+                size=steps.N,
+            )
+        )
     found = [_block(f"W_{gate}" if len(blocks) > 1 else "W", W) for gate, W in blocks.items() if len(W) <= WIDEST]
     if steps.N <= WIDEST:
         found.append(_block("J", steps.push(step, torch.eye(steps.N, dtype=torch.float64))))

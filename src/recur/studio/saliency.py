@@ -12,6 +12,7 @@ import torch
 
 from recur.decoding.sampling import NEVER_WRITTEN
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.models.inputs import beside, positions, split_state
 from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel, shown_text
@@ -28,7 +29,7 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
     _, reading = model.read(request)
     token = field(request, "token", "")
     if token and token not in vocab.ids:
-        raise OptionError(f"token {token[:40]!r} is not in the vocabulary")
+        raise OptionError(Message("token {token} is not in the vocabulary", token=repr(token[:40])))
     target = vocab.ids[token] if token else likeliest(model, reading)
     network, first = model.language.model, max(1, len(reading.ids) - SPAN)
     mark = reading.before(first)

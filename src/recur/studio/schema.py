@@ -7,8 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from recur.cells import cell_names
 from recur.errors import OptionError, unknown
-from recur.i18n import Language
-from recur.i18n.chinese_options import OPTIONS, TASKS
+from recur.i18n import Language, Message, catalogue, translate
 from recur.options import documentation, field_of, flag_of, group_of, hints, spelled, value_of
 from recur.tasks import make_options, options_class, task_names
 from recur.tasks.defaults import GROUPS, shown_default
@@ -29,8 +28,8 @@ def tasks(language: Language = "en") -> list[JsonObject]:
     return [
         {
             "name": task,
-            "about": TASKS[task]
-            if language == "zh"
+            "about": translate(task, language, "task")
+            if language != "en"
             else " ".join((options_class(task).__doc__ or "").split("\n")[0].split()),
             "text": "texts" in options_class(task).names(),
             "options": _options(task, language),
@@ -55,8 +54,9 @@ def _options(task: str, language: Language) -> list[JsonObject]:
             "default": shown_default(cls, name),
             "help": " ".join(texts[name].split()),
         }
-        if language == "zh":
-            option["help"] = OPTIONS.get(f"{task}.{name}") or OPTIONS.get(name) or option["help"]
+        if language != "en":
+            known = catalogue(language)
+            option["help"] = known.get(("option", f"{task}.{name}")) or known.get(("option", name)) or option["help"]
         found.append(option | _kind(name, value_of(hint)))
     order = ("", *GROUPS)
     return sorted(found, key=lambda option: order.index(option["group"]) if option["group"] in order else 0)
@@ -78,7 +78,9 @@ def checked_options(task: str, given: Mapping[str, object]) -> dict[str, object]
     fields = {field_of(name): value for name, value in given.items()}
     for name in fields:
         if name in REFUSED:
-            raise OptionError(f"{flag_of(name)} is not for the page: it names files; use the command line")
+            raise OptionError(
+                Message("{option} is not for the page: it names files; use the command line", option=flag_of(name))
+            )
     cell = fields.get("cell")
     if cell is not None and cell not in cell_names():
         raise OptionError(unknown("cell", cell, cell_names()))

@@ -15,6 +15,7 @@ from recur.diagnostics.gates import Activation, activations
 from recur.diagnostics.subject import Layer
 from recur.diagnostics.units import correlations, features, similar_elsewhere, similar_spans, tokens_read
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.serve.http.fields import field, number
 from recur.studio.fields import text_of
 from recur.studio.loaded import LoadedModel, shown_text
@@ -55,7 +56,11 @@ def _signal(subject: Subject, request: JsonObject) -> Signal:
     names = [*(f"state {name}" for name in layer.states), *(f"gate {name}" for name in gates)]
     signal = field(request, "signal", names[0])
     if signal not in names:
-        raise OptionError(f"signal must be one of {', '.join(names)}, got {signal!r}")
+        raise OptionError(
+            Message(
+                "{name} must be one of {known}, got {given}", name="signal", known=", ".join(names), given=repr(signal)
+            )
+        )
     values, bounded = _values(layer, gates, signal)
     if layer.name.endswith("backward"):  # which read the text from its end
         values = values.flip(0)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recur.errors import CellError, OptionError
-from recur.i18n import in_language, said
+from recur.i18n import Message, translate
 from recur.serve.http.fields import field, number
 from recur.studio.equations import EquationError, Equations, Network, read
 from recur.studio.equations.python_cell import PythonCell, python_cell
@@ -83,14 +83,14 @@ def run_step(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 def _mistake(error: EquationError) -> JsonObject:
     sentence = error.args[0]
-    words = {"en": str(sentence), "zh": in_language(sentence, "zh")}
+    words = {"en": str(sentence), "zh": translate(sentence, "zh")}
     return {"mistake": {"line": error.line, "column": error.column, **words}, "examples": EXAMPLES}
 
 
 def _asked(request: JsonObject, cell: str) -> Asked:
     if cell not in (*TEXTBOOK, OWN):
         raise OptionError(
-            said("cell must be one of {known}, got {got}", known=", ".join((*TEXTBOOK, OWN)), got=repr(cell[:40]))
+            Message("cell must be one of {known}, got {got}", known=", ".join((*TEXTBOOK, OWN)), got=repr(cell[:40]))
         )
     text = _text_of(request)
     written = field(request, "equations", "") if cell == OWN else TEXTBOOK[cell].text
@@ -101,7 +101,7 @@ def _text_of(request: JsonObject) -> str:
     text = field(request, "text", "machine")
     if not 2 <= len(text) <= STEPS + 1:
         raise OptionError(
-            said("a text of 2 to {most} characters is stepped through, got {count}", most=STEPS + 1, count=len(text))
+            Message("a text of 2 to {most} characters is stepped through, got {count}", most=STEPS + 1, count=len(text))
         )
     return text
 
@@ -112,7 +112,7 @@ def _units(request: JsonObject, H: int) -> list[int]:
         return list(range(H))
     given = request.get("shown", [])
     if not isinstance(given, list) or not all(type(k) is int and 0 <= k < H for k in given) or len(given) > UNITS:
-        raise OptionError(said("at most {most} units can be shown, each in 0 … {last}", most=UNITS, last=H - 1))
+        raise OptionError(Message("at most {most} units can be shown, each in 0 … {last}", most=UNITS, last=H - 1))
     return sorted(set(given))
 
 
@@ -125,20 +125,20 @@ def _worked(
     start = {name: np.zeros(network.sizes["H"]) for name in asked.equations.states}
     for name, edits in _edits(request, "weights").items():
         if name not in weights:
-            raise OptionError(said("there is no weight {name}", name=repr(name[:40])))
+            raise OptionError(Message("there is no weight {name}", name=repr(name[:40])))
         _put(weights[name], shown.weight(network.shapes[name]), edits)
     for t, edits in _edits(request, "x").items():
         _put(x[_step(t, len(x))], shown.index(("D",)), edits)
     for name, edits in _edits(request, "start").items():
         if name not in start:
-            raise OptionError(said("there is no state {name}", name=repr(name[:40])))
+            raise OptionError(Message("there is no state {name}", name=repr(name[:40])))
         _put(start[name], shown.index(("H",)), edits)
     held = {}
     for place, edits in _edits(request, "held").items():
         t, _, node = place.partition(".")
         k = int(node) if node.isdecimal() and len(node) < 4 and int(node) < len(network.nodes) else -1
         if k < 0 or network.nodes[k].op in ("weight", "number", "input"):
-            raise OptionError(said("there is no number to hold at {place}", place=repr(place[:40])))
+            raise OptionError(Message("there is no number to hold at {place}", place=repr(place[:40])))
         indices = shown.index(network.nodes[k].size)
         held[_step(t, len(x)), k] = {int(indices[_within(i, indices)]): value for i, value in edits.items()}
     found = network.run(weights, x, ids[1:], start, held)
@@ -170,22 +170,22 @@ def _edits(request: JsonObject, name: str) -> Edits:
     """{"W": {"3": 0.5}}: numbers by the place among those shown."""
     given = request.get(name, {})
     if not isinstance(given, dict):
-        raise OptionError(f"{name} must be an object, got {type(given).__name__}")
+        raise OptionError(Message("{name} must be an object, got {kind}", name=name, kind=type(given).__name__))
     found: Edits = {}
     for place, numbers in given.items():
         if not isinstance(numbers, dict):
-            raise OptionError(f"{name} must hold objects of numbers")
+            raise OptionError(Message("{name} must hold objects of numbers", name=name))
         found[place] = {}
         for k, value in numbers.items():
             if not k.isdecimal() or len(k) > 6 or number(value) is None:
-                raise OptionError(said("{name} has {got}, which is no number", name=name, got=repr(value)[:40]))
+                raise OptionError(Message("{name} has {got}, which is no number", name=name, got=repr(value)[:40]))
             found[place][int(k)] = float(value)
     return found
 
 
 def _within(i: int, indices: NDArray[np.int64]) -> int:
     if i >= len(indices):
-        raise OptionError(said("there is no number {place} among {count}", place=i, count=len(indices)))
+        raise OptionError(Message("there is no number {place} among {count}", place=i, count=len(indices)))
     return i
 
 
@@ -196,5 +196,5 @@ def _put(array: Array, indices: NDArray[np.int64], edits: Mapping[int, float]) -
 
 def _step(t: str, steps: int) -> int:
     if not t.isdecimal() or len(t) > 3 or int(t) >= steps:
-        raise OptionError(said("there is no step {step}", step=repr(t[:10])))
+        raise OptionError(Message("there is no step {step}", step=repr(t[:10])))
     return int(t)

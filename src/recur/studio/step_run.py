@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recur.data.text import UNK, Vocab
 from recur.errors import RunError, TextError
-from recur.i18n import said
+from recur.i18n import Message
 from recur.models.language import LanguageModel
 from recur.studio.equations.network import Network, Pass
 from recur.studio.equations.textbook import TEXTBOOK
@@ -41,7 +41,9 @@ class RunNetwork:
         for sign in text:
             k = self.vocab.ids.get(sign, UNK)
             if k == UNK:
-                raise TextError(said("the run has not seen {sign}: its vocabulary does not have it", sign=repr(sign)))
+                raise TextError(
+                    Message("the run has not seen {sign}: its vocabulary does not have it", sign=repr(sign))
+                )
             found.append(k)
         return found
 
@@ -62,7 +64,7 @@ class RunNetwork:
         apart = float(np.abs(theirs - ours).max() / max(1.0, np.abs(theirs).max()))
         if not apart < ALIKE:
             name = model.predictor.run.path.name
-            raise RunError(said("{run} computes more than one layer of its cell; Step cannot show it", run=name))
+            raise RunError(Message("{run} computes more than one layer of its cell; Step cannot show it", run=name))
         return apart
 
 
@@ -75,16 +77,18 @@ def network_of(model: LoadedModel) -> RunNetwork:
     cell = getattr(net, "cell", None)
     kind = getattr(type(cell), "name", "")
     if kind not in TEXTBOOK or net.layers != 1 or language.backward or network.bias is None:
-        raise RunError(said("{run}: Step reads runs with one layer of elman, lstm or gru that read forward", run=name))
+        raise RunError(
+            Message("{run}: Step reads runs with one layer of elman, lstm or gru that read forward", run=name)
+        )
     if language.vocab.tokenizer.kind != "char":
-        raise RunError(said("{run} reads words; Step spells, one character a step", run=name))
+        raise RunError(Message("{run} reads words; Step spells, one character a step", run=name))
     book, text = TEXTBOOK[kind], TEXTBOOK[kind].text
     activation = str(getattr(cell, "activation", "")) if kind == "elman" else ""
     text = text.replace("tanh", ACTIVATIONS[activation]) if activation else text
     own = {key: value.detach().double().numpy() for key, value in net.weights("_l0").items()}
     E = np.eye(network.K) if network.embedding.weight is None else network.embedding.weight.detach().double().numpy()
     if own["weight_ih"].shape[1] != E.shape[1]:
-        raise RunError(said("{run} computes more than one layer of its cell; Step cannot show it", run=name))
+        raise RunError(Message("{run} computes more than one layer of its cell; Step cannot show it", run=name))
     count = len(book.gates)
     zero = np.zeros(len(own["weight_ih"]))
     b, d = (np.split(own.get(key, zero), count) for key in ("bias_ih", "bias_hh"))

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from recur.errors import RecurError
+from recur.i18n import Message
 from recur.serve.http.answers import BusyError
 from recur.studio.turns import STREAMS, Turns
 
@@ -32,7 +33,7 @@ class Stream(Response):
     async def begin(cls, pieces: Pieces, turns: Turns) -> Stream:
         """Draw the first piece: what is wrong from the start is an error, and not half a text."""
         if turns.streams >= STREAMS:
-            raise BusyError(f"{STREAMS} texts are being generated already; try again in a moment")
+            raise BusyError(Message("{n} texts are being generated already; try again in a moment", n=STREAMS))
         return cls(await turns.step(lambda: next(pieces, "")), pieces, turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recur.errors import RecurError
+from recur.i18n import Language, from_json, translate
 from recur.options import parse_toml
 from recur.runs import Run, read_json, read_jsonl, read_tail
 from recur.runs.safe_dir import Place
@@ -126,9 +127,19 @@ def _baseline(path: Path, metric: str) -> JsonObject | None:
     if kept.get("metric") != metric or not isinstance(models, list):
         return None
     found = [
-        (str(model.get("name", "")), value)
+        (from_json(model.get("message") or str(model.get("name", ""))), value)
         for model in models
         if isinstance(model, dict) and (value := number(model.get("value"))) is not None
     ]
     best = best_of(metric, [value for _, value in found]) if found else None
     return next(({"name": name, "value": value} for name, value in found if value == best), None)
+
+
+def in_language(summary: JsonObject, language: Language) -> JsonObject:
+    """Return the summary of a run with its messages in a language: the name of its baseline, and its error."""
+    found = dict(summary)
+    if "error" in found:
+        found["error"] = translate(found["error"], language)
+    if found.get("baseline"):
+        found["baseline"] = {**found["baseline"], "name": translate(found["baseline"]["name"], language)}
+    return found

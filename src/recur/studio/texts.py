@@ -19,6 +19,7 @@ from pathlib import Path
 from recur.data.text.recognition import recognise
 from recur.data.text.tokenizers import composed
 from recur.errors import OptionError, RecurError, TextError
+from recur.i18n import Message
 from recur.runs.safe_dir import PART, Place, write_all
 from recur.serve.http.answers import TooLargeError, UnknownError
 from recur.tasks.recognise import CHOICES, TASKS
@@ -61,7 +62,7 @@ class Texts:
         if name in BUILT_IN:
             return name
         if name not in {text["name"] for text in self.list()}:
-            raise UnknownError(f"unknown text {name[:100]!r}")
+            raise UnknownError(Message("unknown text {name}", name=repr(name[:100])))
         return f"{FOLDER}/{name}"
 
     @contextmanager
@@ -83,7 +84,12 @@ class Texts:
         with self._quota:  # uploads in parallel: each must see the reservations of the others
             stored = sum(int(text["bytes"]) for text in self.list())
             if stored + self._reserved + count > ALL:
-                raise TooLargeError(f"all texts together are too large: at most {ALL >> 30:,} GiB; remove some of them")
+                raise TooLargeError(
+                    Message(
+                        "all texts together are too large: at most {most} GiB; remove some of them",
+                        most=f"{ALL >> 30:,}",
+                    )
+                )
             self._reserved += count
 
     def release(self, count: int) -> None:
@@ -134,7 +140,7 @@ class Texts:
                     return tried, True
                 if _digest(there) == digest:
                     return tried, False
-        raise OptionError(f"there are too many texts named {name}")
+        raise OptionError(Message("there are too many texts named {name}", name=name))
 
 
 class Receiving:
@@ -158,7 +164,7 @@ class Receiving:
 
     def finish(self) -> None:
         if not self.bytes:
-            raise TextError("the text is empty")
+            raise TextError(Message("the text is empty"))
         os.fsync(self._handle)
         self.name, self.new = self.texts.keep(self._part, self.name, self._sha.hexdigest())
 
@@ -170,7 +176,7 @@ class Receiving:
     def _reserve(self, count: int) -> None:
         """Have at least so many bytes reserved for this text."""
         if count > TEXT:
-            raise TooLargeError(f"the text is too large: at most {TEXT >> 20:,} MiB")
+            raise TooLargeError(Message("the text is too large: at most {most} MiB", most=f"{TEXT >> 20:,}"))
         if count > self._reserved:
             self.texts.reserve(count - self._reserved)
             self._reserved = count

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from recur.errors import OptionError
-from recur.i18n import Language, in_language
+from recur.i18n import Language, Message, translate
 from recur.serve.http.answers import Answer, ForbiddenError, UnknownError
 from recur.serve.http.body import read_json
 from recur.serve.http.fields import field
@@ -88,9 +88,9 @@ class Training:
         body = await read_json(request, BODY)
         task, options = field(body, "task", ""), body.get("options", {})
         if task not in task_names():
-            raise OptionError(f"unknown task {task[:60]!r}")
+            raise OptionError(Message("unknown task {name}", name=repr(task[:60])))
         if not isinstance(options, dict):
-            raise OptionError("options must be a JSON object")
+            raise OptionError(Message("options must be a JSON object"))
         job = Job(field(body, "name", ""), task, field(body, "text", ""), options, keep=_switch(body, "keep"))
         return Answer({"name": (await self.turns.list(lambda: self.queue.add(job))).name})
 
@@ -140,9 +140,9 @@ class Training:
 
     def _looked(self, name: str, language: Language) -> JsonObject:
         found = self.texts.look(name)
-        found["why"] = in_language(found["why"], language)
+        found["why"] = translate(found["why"], language)
         for choice in found["choices"]:
-            choice["what"] = in_language(choice["what"], language)
+            choice["what"] = translate(choice["what"], language)
         return found
 
     async def notes(self, request: Request) -> Response:
@@ -153,7 +153,7 @@ class Training:
 
     def _check_allowed(self) -> None:
         if self.read_only:
-            raise ForbiddenError("this studio shows runs and trains none: it was started with --read-only")
+            raise ForbiddenError(Message("this studio shows runs and trains none: it was started with --read-only"))
 
 
 def asked_language(request: Request) -> Language:
@@ -163,5 +163,5 @@ def asked_language(request: Request) -> Language:
 def _switch(body: JsonObject, name: str) -> bool:
     value = body.get(name, False)
     if not isinstance(value, bool):
-        raise OptionError(f"{name} must be true or false")
+        raise OptionError(Message("{name} must be true or false", name=name))
     return value

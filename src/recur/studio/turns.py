@@ -17,6 +17,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from starlette.requests import ClientDisconnect, Request
 
 from recur.errors import RecurError
+from recur.i18n import Message
 from recur.serve.http.answers import BusyError
 
 SLOW = 3
@@ -104,7 +105,9 @@ class Turns:
         """Work on a run, when it is its turn; given up while it waits, if its client goes."""
         line = lines.setdefault(name, Line())
         if line.length >= WAITING:
-            raise BusyError(f"{WAITING} requests wait for {name} already; try again in a moment")
+            raise BusyError(
+                Message("{n} requests wait for {name} already; try again in a moment", n=WAITING, name=name)
+            )
         line.length += 1
         made: list[Made] = []
         failed: list[Exception] = []

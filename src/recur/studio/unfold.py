@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.studio.loaded import LoadedModel
 from recur.utils.types import JsonObject
 
@@ -18,7 +19,7 @@ def unfold(model: LoadedModel, _: JsonObject) -> JsonObject:
     network = model.language.model
     net: Any = network.recurrent
     if network.options.recurrence == "output":
-        raise OptionError("--recurrence output has no hidden state that goes from step to step")
+        raise OptionError(Message("--recurrence output has no hidden state that goes from step to step"))
     return {
         "cell": type(net.cell).__name__,
         "equations": (inspect.getdoc(type(net.cell)) or "").split("\n\n")[0],

@@ -12,6 +12,7 @@ from recur.data.text import SPECIALS
 from recur.data.text.trees import read_trees
 from recur.diagnostics.task_probes import JUDGES, MOST, judge
 from recur.errors import OptionError, RecurError
+from recur.i18n import Message
 from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel
 from recur.tasks.classes import classes_of, confusion
@@ -199,7 +200,7 @@ def mistakes(model: LoadedModel, request: JsonObject) -> JsonObject:
     """The confusion table of the validation part; with `right` and `said`, two classes, examples of that cell."""
     predictor = model.predictor
     if type(predictor) not in JUDGES:
-        raise OptionError(f"a model of the task {predictor.task.name} tells no classes apart")
+        raise OptionError(Message("a model of the task {task} tells no classes apart", task=predictor.task.name))
     found = model.kept("judged", lambda: _judged(predictor))
     names, targets, predictions, sure = found
     table = confusion(targets, predictions, len(names))

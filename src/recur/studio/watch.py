@@ -16,10 +16,11 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from recur.i18n import Language
+from recur.i18n import Language, Message
 from recur.serve.http.answers import BusyError, encode
 from recur.studio.folder import Folder
 from recur.studio.queue import Queue
+from recur.studio.summaries import in_language
 from recur.studio.turns import Turns
 from recur.utils.types import JsonObject
 
@@ -46,7 +47,7 @@ class Watch(Response):
         self, folder: Folder, queue: Queue, turns: Turns, names: Sequence[str], language: Language = "en"
     ) -> None:
         if Watch.open >= WATCHERS:
-            raise BusyError(f"{WATCHERS} pages are watching already; close one of them")
+            raise BusyError(Message("{n} pages are watching already; close one of them", n=WATCHERS))
         super().__init__()
         del self.headers["content-length"]
         self.folder, self.queue, self.turns, self.language = folder, queue, turns, language
@@ -105,7 +106,9 @@ class Watch(Response):
         self._live = [name for name, run in runs.items() if run.get("live")]
         told = {name: json.dumps(run) for name, run in runs.items()}
         changed = [
-            runs[name] for name, text in told.items() if self._known.get(name) != text and self._is_news(runs[name])
+            in_language(runs[name], self.language)
+            for name, text in told.items()
+            if self._known.get(name) != text and self._is_news(runs[name])
         ]
         gone = [name for name in self._known if name not in told] if whole else []
         first, self._known = not self._known, (told if whole else self._known | told)

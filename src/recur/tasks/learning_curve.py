@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from recur.i18n import said
+from recur.i18n import Message, from_json
 from recur.tasks.contract import Remark, Task
 from recur.tasks.metrics import metric_of, show, words
 from recur.utils.types import JsonObject
@@ -51,7 +51,7 @@ def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
         return [overfits]
     if second_half(task, history) <= FALLING or min(values) == 0.0:  # which cannot become better
         return []
-    longer = said("{metric} was still getting better when it ended", metric=words(name))
+    longer = Message("{metric} was still getting better when it ended", metric=words(name))
     return [by_heart(task, entries) or Remark(longer, longer_option(task), "longer")]
 
 
@@ -69,7 +69,11 @@ def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     rate = f"--rate {task.options.rate / 10:g}"
     ended = next((entry for entry in history if entry.get("diverged")), None)
     if ended is not None:
-        sentence = said("it diverged at step {step:,}: {what}", step=ended["step"], what=str(ended["diverged"]))
+        sentence = Message(
+            "it diverged at step {step:,}: {what}",
+            step=ended["step"],
+            what=from_json(ended.get("message") or str(ended["diverged"])),
+        )
         return Remark(sentence, rate, "diverges")
     entries = [entry for entry in history if is_number(entry.get("valid_loss")) and is_number(entry.get("train_loss"))]
     losses = [float(entry["valid_loss"]) for entry in entries]
@@ -78,7 +82,7 @@ def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     best, last, learned = min(losses), losses[-1], float(entries[-1]["train_loss"])
     if not task.likelihood or last - best <= max(UNSTABLE, WORSE * abs(best)) or learned < best:
         return None
-    sentence = said(
+    sentence = Message(
         "it diverges: its loss was {best:.3f} and rose to {last:.3f}, and to {learned:.3f} on what it learns from",
         best=best, last=last, learned=learned,
     )  # fmt: skip
@@ -97,7 +101,7 @@ def _overfits(
     best, last = (show(task.curve, entries[k][task.curve]) for k in (at, -1))
     if not turned or best == last:
         return None
-    sentence = said(
+    sentence = Message(
         "it overfits: it was best after {step:,} of {steps:,} steps, {best} then, {last} at the end",
         step=entries[at]["step"], steps=entries[-1]["step"], best=best, last=last,
     )  # fmt: skip
@@ -120,7 +124,7 @@ def by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
     learned, other = (float(loss or 0.0) for loss in losses)
     if other - learned <= WIDE * abs(other):
         return None
-    sentence = said(
+    sentence = Message(
         "it learns its examples by heart: its loss is {learned:.3f} there and {other:.3f} on what it has not seen",
         learned=learned, other=other,
     )  # fmt: skip

@@ -26,6 +26,7 @@ from torch import nn
 from recur.data.frames import NAMES, is_data, write_data
 from recur.data.text import SPECIALS
 from recur.errors import OptionError, RecurError
+from recur.i18n import Message
 from recur.nn import Recurrent
 from recur.runs import Precision, Run, check_precision, computing_in, pick_device
 from recur.tasks.inputs import Inputs, inputs_of, table_of
@@ -222,7 +223,9 @@ class Predictor(ABC, Generic[ModelT]):
     def _evaluate_data(self, given: Any, **options: Any) -> JsonObject:
         kind = getattr(self.task.options, "reads", "")
         if not kind:
-            raise OptionError(f"the task {self.task.name} makes its own data; leave yours out")
+            raise OptionError(
+                Message("the task {task} makes its own data; leave {text} out", task=self.task.name, text="yours")
+            )
         columns = {name: str(options.pop(name)) for name in NAMES.get(kind, ("text",)) if name in options}
         with tempfile.TemporaryDirectory(prefix="recur-") as folder:
             return self._evaluate([str(write_data(kind, given, Path(folder), "given", columns)[0])], **options)

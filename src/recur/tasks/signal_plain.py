@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.i18n import Message
 from recur.tasks.linear import softmax_regression
 from recur.tasks.signals import Example
 
@@ -41,7 +42,7 @@ def plain_classes(
 ) -> Iterator[Guesses]:
     """Classes of `measured`, by what was fitted to `train` and chosen by `valid`."""
     always = Counter(example.labels[0] for example in train).most_common(1)[0][0]
-    yield Guesses(f"always {classes[always]}", [[always]] * len(measured))
+    yield Guesses(Message("always {answer}", answer=classes[always]), [[always]] * len(measured))
     parts = [train, valid, measured]
     summaries = [np.stack([_summary(e.values) for e in part]) for part in parts]
     labels = [np.array([e.labels[0] for e in part]) for part in parts]
@@ -58,7 +59,7 @@ def plain_steps(
 ) -> Iterator[Guesses]:
     """A label for each step."""
     always = Counter(k for example in train for k in example.labels).most_common(1)[0][0]
-    yield Guesses(f"always {classes[always]}", [[always] * e.size for e in measured])
+    yield Guesses(Message("always {answer}", answer=classes[always]), [[always] * e.size for e in measured])
     width = train[0].values.shape[1]
     around = min(AROUND, (MOST_FEATURES // width - 1) // 2)
     if around < 0:

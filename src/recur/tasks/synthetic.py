@@ -13,6 +13,7 @@ from torch import nn
 
 from recur.data.text.stream import WHOLE, Share
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.runs import Vocabs
 from recur.tasks.contract import Predictor, Task, as_file_name
 from recur.tasks.options import TaskOptions
@@ -110,7 +111,9 @@ class Solver(Predictor[ModelT]):
         self.refuse(options)
         task = self.task
         if texts:
-            raise OptionError(f"the task {task.name} makes its own data; leave {texts[0]} out")
+            raise OptionError(
+                Message("the task {task} makes its own data; leave {text} out", task=task.name, text=texts[0])
+            )
         with torch.no_grad():
             scores = task.score(self.model, task.read().held(TEST))
         measured = self.run.metrics()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from recur.i18n import said
+from recur.i18n import Message
 from recur.tasks.contract import Baseline, Remark
 from recur.tasks.learning_curve import (
     ENOUGH,
@@ -101,12 +101,12 @@ def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[
     best = next(p for p in plain if p.value == best_of(name, [p.value for p in plain]))
     about = {"name": best.name, "metric": words(name), "own": show(name, value), "other": show(name, best.value)}
     if about["own"] == about["other"]:
-        return [Remark(said("level with {name} in {metric}: {own} against {other}", **about), kind="level")]
+        return [Remark(Message("level with {name} in {metric}: {own} against {other}", **about), kind="level")]
     if better(name, best.value, value):
-        return [Remark(said("behind {name} in {metric}: {own} against {other}", **about), kind="behind")]
+        return [Remark(Message("behind {name} in {metric}: {own} against {other}", **about), kind="behind")]
     if len(plain) == 1:
-        return [Remark(said("ahead of {name}, in {metric}: {own} against {other}", **about), kind="ahead")]
-    sentence = said(
+        return [Remark(Message("ahead of {name}, in {metric}: {own} against {other}", **about), kind="ahead")]
+    sentence = Message(
         "ahead of {name}, the best of {count} plain models, in {metric}: {own} against {other}",
         count=len(plain), **about,
     )  # fmt: skip
@@ -114,7 +114,7 @@ def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[
 
 
 def hardly_begun(name: str, value: float | None, plain: Sequence[Baseline]) -> str:
-    """Said of a network that is about as good as a model that does not read its input, unless none is better: then
+    """Message of a network that is about as good as a model that does not read its input, unless none is better: then
     there may be nothing to learn. Of its size nothing can be told from it, however long it stood still."""
     blind = [one for one in plain if one.name.startswith("always") or one.name in BLIND]
     if value is None or not blind:
@@ -124,27 +124,27 @@ def hardly_begun(name: str, value: float | None, plain: Sequence[Baseline]) -> s
     reading = [to_lose(name, one.value) for one in plain if one not in blind]
     if to_lose(name, value) < nothing or (reading and min(reading) >= nothing):
         return ""
-    return said("it has hardly begun to learn: {name} is about as good", name=best.name)
+    return Message("it has hardly begun to learn: {name} is about as good", name=best.name)
 
 
 def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     """Of a model that plain ones are better than, and that shows no trend; None where that cannot be told."""
     entries = [entry for entry in history if is_number(entry.get(task.curve))]
     if len(entries) < ENOUGH:
-        few = said("too little was measured to say whether it was trained long enough")
+        few = Message("too little was measured to say whether it was trained long enough")
         return Remark(few, longer_option(task), "few")
     if learned := by_heart(task, entries):
         return learned
     if ALONE in entries[-1]:  # a blend, whose figures may stand still while its network learns
         return _network_alone(task, entries)
-    return Remark(said("it has learned what it can at this size"), larger_option(task), "larger")
+    return Remark(Message("it has learned what it can at this size"), larger_option(task), "larger")
 
 
 def _network_alone(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
     right = [float(entry[ALONE]) for entry in entries if is_number(entry.get(ALONE))]
     if len(right) < ENOUGH or gain([1.0 - share for share in right]) <= FALLING:
         return None
-    sentence = said(
+    sentence = Message(
         "the network alone was still getting better when it ended: {half:.0%} right in the first half of the run, "
         "{last:.0%} at the end",
         half=max(right[: len(right) // 2]), last=max(right),

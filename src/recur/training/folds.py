@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.runs import check_free
 from recur.tasks import name_of, open_predictor
 from recur.tasks.options import FoldOptions, TaskOptions
@@ -36,7 +37,7 @@ def cross_validate(
     if not isinstance(options, FoldOptions):
         raise OptionError(f"--folds is for tasks of separate examples; the task {name} has none")
     if not 2 <= folds <= 1000:
-        raise OptionError(f"folds must be 2 … 1000, got {folds}")
+        raise OptionError(Message("{name} must be {kind}, got {given}", name="folds", kind="2 … 1000", given=folds))
     if options.test or options.fold:
         raise OptionError(f"--folds {folds} makes the test parts itself: leave --test and --fold out")
     folder = Path(out) if out is not None else Path("runs") / f"{name}-folds-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.runs import check_precision, pick_precision
 from recur.tasks.contract import Task
 from recur.tasks.options import TaskOptions
@@ -37,7 +38,11 @@ def with_threads(
     if ranks.size > 1:
         return options.changed(threads=ranks.first(torch.get_num_threads))
     threads = fastest_threads(task, data)
-    text = f"{threads} thread{'s' * (threads > 1)}, the fastest now; the same numbers again: --threads {threads}"
+    text = (
+        Message("{n} threads, the fastest now; the same numbers again: --threads {n}", n=threads)
+        if threads > 1
+        else Message("1 thread, the fastest now; the same numbers again: --threads 1")
+    )
     callback(Event("note", {"text": text}))
     return options.changed(threads=threads)
 

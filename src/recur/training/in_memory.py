@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from recur.data.frames import NAMES, is_data, write_data
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.runs import data_folder
 from recur.tasks import make_options, options_class
 from recur.training import Event
@@ -55,6 +56,6 @@ class Data(NamedTuple):
         """Its options without the names of columns."""
         cls = options_class(task)
         if "texts" not in cls.names():
-            raise OptionError(f"the task {task} makes its own data; leave yours out")
+            raise OptionError(Message("the task {task} makes its own data; leave {text} out", task=task, text="yours"))
         columns = [name for name in NAMES.get(getattr(cls, "reads", ""), ("text",)) if name not in cls.names()]
         return {name: value for name, value in self.options.items() if name not in columns}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from recur.i18n import Message
 from recur.runs import computing_in
 from recur.tasks.contract import Validation
 from recur.training.events import Event
@@ -47,7 +48,11 @@ def validate(trainer: Trainer, begun: float) -> Validation:
     trainer.thin = max(1, min(wanted, parts // FEWEST))
     if trainer.thin == 1:
         return found
-    note = f"of {parts:,} to measure on, one in {trainer.thin} is measured while training, and all of them at the end"
+    note = Message(
+        "of {parts} to measure on, one in {thin} is measured while training, and all of them at the end",
+        parts=f"{parts:,}",
+        thin=trainer.thin,
+    )
     trainer.callback(Event("note", {"text": note}))
     return task.validate(trainer.model, task.thinned(data, trainer.thin))
 

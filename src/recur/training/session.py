@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from recur.errors import OptionError, RunError, TooLargeError
+from recur.i18n import Message
 from recur.runs import Run, Vocabs, check_free, is_run, pick_device
 from recur.tasks import (
     config_text,
@@ -85,15 +86,19 @@ def train(
         if words := task.settled_words(asked, options):
             callback(Event("note", {"text": words}))
         if asked.precision is None and options.precision != "float32":
-            text = (
-                f"products of {options.precision}, the fastest here that costs no quality; exact: --precision float32"
+            text = Message(
+                "products of {precision}, the fastest here that costs no quality; exact: --precision float32",
+                precision=options.precision,
             )
             callback(Event("note", {"text": text}))
         if both := _learned_and_measured(options):
-            text = f"{', '.join(both)}: learned from and measured on, so that these figures are of what it knows"
+            text = Message(
+                "{names}: learned from and measured on, so that these figures are of what it knows",
+                names=", ".join(both),
+            )
             callback(Event("note", {"text": text}))
         if _keeps_a_test_part(options):
-            text = (
+            text = Message(
                 "a part is held out of what it learns from, for recur eval; with --test FILE all of it is learned from"
             )
             callback(Event("note", {"text": text}))
@@ -144,7 +149,7 @@ def resume(
     callback = _of_first(callback, ranks)
     for name, value in (("epochs", epochs), ("steps", steps), ("minutes", minutes)):
         if value is not None and not 0 < value < float("inf"):
-            raise OptionError(f"{name} must be above 0, got {value}")
+            raise OptionError(Message("{name} must be above {low}, got {value}", name=name, low="0", value=value))
     if ranks.at.restarts and (epochs or steps or minutes):
         callback(Event("note", {"text": "started again: with what is left of the budget, which was raised before"}))
         epochs = steps = minutes = None
@@ -205,7 +210,7 @@ def _baselines(trainer: Trainer) -> list[Baseline]:
         try:
             found = [baseline._asdict() for baseline in task.baselines(trainer.data)] if task.options.baseline else []
         except TooLargeError as error:
-            trainer.callback(Event("note", {"text": f"nothing to beat: {error}"}))
+            trainer.callback(Event("note", {"text": Message("nothing to beat: {why}", why=error)}))
             return []
         if found:
             run.write_baselines(task.curve, found)

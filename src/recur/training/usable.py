@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recur.errors import TrainingError
+from recur.i18n import Message, as_json
 
 if TYPE_CHECKING:
     from recur.training.trainer import Trainer
@@ -32,12 +33,28 @@ def usable(trainer: Trainer, loss: Tensor, norm: Tensor) -> bool:
         trainer.state = None
         return False
     diverged = not float(loss) < threshold
-    what = f"the loss is {float(loss):.3g}" if diverged else f"the gradient's norm is {float(norm):.3g}"
+    what = (
+        Message("the loss is {loss}", loss=f"{float(loss):.3g}")
+        if diverged
+        else Message("the gradient's norm is {norm}", norm=f"{float(norm):.3g}")
+    )
     clip, rate = trainer.options.clip / 4 or 1, trainer.options.rate / 4
-    advice = f"clip the gradient (--clip {clip:g}) or lower the rate (--rate {rate:g})"
+    advice = Message("clip the gradient (--clip {clip:g}) or lower the rate (--rate {rate:g})", clip=clip, rate=rate)
     if trainer.options.on_nan == "stop":
-        advice += "; --on-nan skip passes over bad batches"
-    trainer.run.log({"step": trainer.step, "diverged": what})
+        advice = Message("{advice}; --on-nan skip passes over bad batches", advice=advice)
+    trainer.run.log({"step": trainer.step, "diverged": what, "message": as_json(what)})
     saved = trainer.best_metrics or math.isfinite(trainer.best)
-    kept = f"The best weights so far are kept in {trainer.run.path}" if saved else "No weights were saved yet"
-    raise TrainingError(f"training diverged at step {trainer.step}: {what}. {kept}; try to {advice}")
+    kept = (
+        Message("The best weights so far are kept in {path}", path=trainer.run.path)
+        if saved
+        else Message("No weights were saved yet")
+    )
+    raise TrainingError(
+        Message(
+            "training diverged at step {step}: {what}. {kept}; try to {advice}",
+            step=trainer.step,
+            what=what,
+            kept=kept,
+            advice=advice,
+        )
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recur.errors import OptionError, RecurError
+from recur.i18n import Message
 from recur.utils.files import write_atomically
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def new_figure(
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise RecurError("figures need matplotlib: pip install 'recur[plot]'") from None
+        raise RecurError(Message("figures need matplotlib: pip install 'recur[plot]'")) from None
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 

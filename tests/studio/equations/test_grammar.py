@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from recur.i18n import in_language
+from recur.i18n import translate
 from recur.studio.equations import EquationError, Equations, read
 from recur.studio.equations.textbook import EXAMPLES, TEXTBOOK
 
@@ -116,7 +116,7 @@ def test_mistakes_are_named_with_their_place_in_both_languages(text: str) -> Non
     assert (found.value.line, found.value.column) == (line, column)
     assert str(found.value).startswith(f"line {line}, column {column}: ")
     assert english in str(found.value)
-    said = in_language(found.value.args[0], "zh")
+    said = translate(found.value.args[0], "zh")
     assert said.startswith(f"第 {line} 行第 {column} 列：")
     assert chinese in said
 

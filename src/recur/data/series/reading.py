@@ -18,6 +18,7 @@ from recur.data.text.labelled import numbered_lines
 from recur.data.text.recognition import LARGEST, MISSING, find_ids, looks_like_rows, no_commas, number
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError, TextError, shown, unknown
+from recur.i18n import Message
 
 
 class Record(NamedTuple):
@@ -45,7 +46,14 @@ def read_records(lines: Iterable[str], name: str, ragged: bool = False) -> tuple
             elif empty:
                 raise TextError(f"{name}:{empty}: an empty row in the middle of the series")
             elif len(cells) > len(header) or (len(cells) < len(header) and not ragged):
-                raise TextError(f"{name}:{reader.line_num}: {len(cells)} columns, where the header has {len(header)}")
+                raise TextError(
+                    Message(
+                        "{where}: {n} columns, where the header has {m}",
+                        where=f"{name}:{reader.line_num}",
+                        n=len(cells),
+                        m=len(header),
+                    )
+                )
             else:
                 body.append(Record(reader.line_num, cells))
     except csv.Error as error:
@@ -123,7 +131,14 @@ def arrange(name: str, header: list[str], rows: list[Record], columns: Columns) 
         return replace(columns, layout="rows", id=columns.id or header[0])
     for line, cells in rows:
         if len(cells) != len(header):
-            raise TextError(f"{name}:{line}: {len(cells)} columns, where the header has {len(header)}")
+            raise TextError(
+                Message(
+                    "{where}: {n} columns, where the header has {m}",
+                    where=f"{name}:{line}",
+                    n=len(cells),
+                    m=len(header),
+                )
+            )
     if layout == "auto":
         date = _date_column(header, rows, columns)
         layout = "long" if _id_column(header, rows, columns, date) else "wide"

@@ -20,6 +20,7 @@ from recur.data.text.sources import BUILT_IN, find_sources, not_utf8
 from recur.data.text.tokenizers import between_spaces
 from recur.data.text.trees import parse_tree
 from recur.errors import TextError, shown
+from recur.i18n import Message
 from recur.utils.files import too_long
 
 MISSING = frozenset(("", "na", "nan", "null", "none", "?"))
@@ -315,7 +316,7 @@ def _tagged(head: _Head) -> Recognised | None:
     sentences = _sentences(head.lines)
     rows = list(itertools.chain.from_iterable(sentences))
     if rows and all(map(is_conllu, rows)):
-        return Recognised("tagged", True, "CoNLL-U: ten columns a word, blank lines between sentences")
+        return Recognised("tagged", True, Message("CoNLL-U: ten columns a word, blank lines between sentences"))
     if len(sentences) < 2 or len(rows) < 2 * len(sentences) or {*map(len, rows)} != {len(rows[0])}:
         return None
     tags, width = [row[-1] for row in rows], len(rows[0])
@@ -324,8 +325,12 @@ def _tagged(head: _Head) -> Recognised | None:
         return None
     if width > 2:
         sure = usual and sum(number(tag) is not None for tag in tags) < 0.5 * len(tags)
-        doubt = "is a tag" if sure else "may be a tag"
-        return Recognised("tagged", sure, f"{width} columns, blank lines between sentences: the last {doubt}")
+        why = (
+            Message("{n} columns, blank lines between sentences: the last is a tag", n=width)
+            if sure
+            else Message("{n} columns, blank lines between sentences: the last may be a tag", n=width)
+        )
+        return Recognised("tagged", sure, why)
     return Recognised("tagged", usual, "CoNLL columns: a word and a tag a line, blank lines between sentences")
 
 
@@ -369,17 +374,25 @@ def _between_tabs(head: _Head) -> Recognised | None:
     if width == 1 or widths.count(width) < 0.9 * len(rows):
         return None
     if width > 2:
-        return Recognised("text", False, f"{width} columns between tabs")
+        return Recognised("text", False, Message("{n} columns between tabs", n=width))
     first, second = zip(*(row for row in rows if len(row) == 2), strict=True)
     labels, texts = len(set(first)), len(set(second))
     if _repeat(first) and labels <= texts:
-        values = f"{labels} short values that repeat" if labels > 1 else "one value"
-        return Recognised("labelled", False, f"2 columns between tabs, the first one of {values}")
-    if _repeat(second):
-        why = f"2 columns between tabs, the second one of {texts} short values that repeat"
+        why = (
+            Message("{n} columns between tabs, the first one of {m} short values that repeat", n=2, m=labels)
+            if labels > 1
+            else Message("{n} columns between tabs, the first one of one value", n=2)
+        )
         return Recognised("labelled", False, why)
-    symbols = ", the second one of symbols between spaces" if between_spaces(second) else ""
-    return Recognised("pairs", False, f"2 columns between tabs, of values that hardly repeat{symbols}")
+    if _repeat(second):
+        why = Message("{n} columns between tabs, the second one of {m} short values that repeat", n="2", m=texts)
+        return Recognised("labelled", False, why)
+    why = (
+        Message("{n} columns between tabs, of values that hardly repeat, the second one of symbols between spaces", n=2)
+        if between_spaces(second)
+        else Message("{n} columns between tabs, of values that hardly repeat", n=2)
+    )
+    return Recognised("pairs", False, why)
 
 
 def _repeat(values: Sequence[str], distinct: float = 0.5) -> bool:
@@ -395,26 +408,44 @@ def _between_commas(head: _Head) -> Recognised | None:
     if named and len(head.rows) < 2:
         raise TextError(f"{head.name} has {'a header and no rows' if head.rows else 'nothing in it'}")
     if named and (names := named_columns(re.split("[,;]", head.rows[0]))) and (found is None or not found.dates):
-        return Recognised("labelled", False, f"rows with a text ({names[0]}) and its label ({names[1]})")
+        return Recognised(
+            "labelled",
+            False,
+            Message("rows with a text ({text}) and its label ({label})", text=names[0], label=names[1]),
+        )
     if named and (why := no_commas(head.rows[0], head.name)):
         raise TextError(why)
     if found is None or not found.numbers:
         if named and found is not None and len(found.header) == 2 and len(found.words) == 2:
-            return Recognised("labelled", False, f"2 columns between commas, {' and '.join(found.header)}")
-        return Recognised("text", False, "a .csv without a column of numbers") if named else None
-    rows = f"{found.rows} rows" if head.whole else "rows"
-    count = "one" if len(found.numbers) == 1 else len(found.numbers)
-    steps = "dates" if found.dates else "evenly counted steps"
-    why = f"{rows} of a column of {steps} and {count} of numbers"
-    if not found.dates and not found.steps:
-        why = f"{rows} with {count} column{'s' * (count != 'one')} of numbers and none of dates"
+            return Recognised(
+                "labelled",
+                False,
+                Message("{n} columns between commas, {names}", n="2", names=" and ".join(found.header)),
+            )
+        return Recognised("text", False, Message("a .csv without a column of numbers")) if named else None
+    rows = Message("{n} rows", n=found.rows) if head.whole else Message("rows")
     if found.ids is not None:
-        return Recognised("series", True, f"{rows} of several series, told apart by {shown(found.ids)}", found.header)
-    doubts = [f"beside words ({', '.join(found.words[:3])})"] if found.words else []
-    doubts += ["dates are written 2024-01-31"] * any(map(_OTHER_DATE.search, head.rows[1:2]))
-    doubts += ["without a header"] * all(number(name) is not None for name in found.numbers)
-    sure = bool(found.dates or found.steps) and not doubts
-    return Recognised("series", sure, ", ".join([why, *doubts]), found.header)
+        why = Message("{rows} of several series, told apart by {column}", rows=rows, column=shown(found.ids))
+        return Recognised("series", True, why, found.header)
+    columns = len(found.numbers)
+    count = Message("one") if columns == 1 else columns
+    if found.dates:
+        why = Message("{rows} of a column of dates and {m} of numbers", rows=rows, m=count)
+    elif found.steps:
+        why = Message("{rows} of a column of evenly counted steps and {m} of numbers", rows=rows, m=count)
+    elif columns == 1:
+        why = Message("{rows} with one column of numbers and none of dates", rows=rows)
+    else:
+        why = Message("{rows} with {m} columns of numbers and none of dates", rows=rows, m=columns)
+    plain = why
+    if found.words:
+        why = Message("{what}, beside words ({words})", what=why, words=", ".join(found.words[:3]))
+    if any(map(_OTHER_DATE.search, head.rows[1:2])):
+        why = Message("{what}, dates are written 2024-01-31", what=why)
+    if all(number(name) is not None for name in found.numbers):
+        why = Message("{what}, without a header", what=why)
+    sure = bool(found.dates or found.steps) and why is plain
+    return Recognised("series", sure, why, found.header)
 
 
 _OTHER_DATE = re.compile(r"(^|,)\s*\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\s*(,|$)")
@@ -427,10 +458,12 @@ def _series_in_rows(head: _Head) -> Recognised | None:
     except csv.Error:
         return None
     if not rows and not head.whole:  # a header longer than what is looked at
-        return Recognised("series", True, "a series in each row") if looks_like_rows(header[:-1], ["a"]) else None
+        return (
+            Recognised("series", True, Message("a series in each row")) if looks_like_rows(header[:-1], ["a"]) else None
+        )
     if not rows or not looks_like_rows(header, [row[0] for row in rows]):
         return None
     cells = [cell for row in rows for cell in row[1:] if cell.lower() not in MISSING]
     if max(map(len, rows)) > len(header) or not cells or any(number(cell) is None for cell in cells):
         return None
-    return Recognised("series", True, f"{len(rows) if head.whole else 'several'} series, a row each")
+    return Recognised("series", True, Message("{n} series, a row each", n=len(rows) if head.whole else "several"))

@@ -19,6 +19,7 @@ from typing import BinaryIO, cast
 
 from recur.data.images import split_name
 from recur.errors import TextError, shown
+from recur.i18n import Message
 from recur.utils.files import ends, open_stream, too_long
 from recur.utils.limits import GZIP_BYTES, GZIP_RATIO
 
@@ -174,7 +175,7 @@ def _file(path: Path) -> Source:
         try:
             return cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else open_stream(path)
         except OSError as error:
-            raise TextError(f"{path} cannot be opened: {error.strerror}") from None
+            raise TextError(Message("{name} cannot be opened: {why}", name=path, why=error.strerror)) from None
 
     return Source(str(path), open_file)
 

@@ -38,6 +38,7 @@ from recur.data.text.tokenizers import (
 )
 from recur.data.text.workers import each
 from recur.errors import OptionError, TextError, shown
+from recur.i18n import Message
 from recur.utils.files import cache_folder, read_bounded, replacing, write_atomically
 from recur.utils.limits import VOCABULARY_BYTES, VOCABULARY_VALUES, check_json
 
@@ -50,7 +51,9 @@ def _real(text: object) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
-        raise TextError(f"the text holds {error.object[error.start]!r}, which is no character") from None
+        raise TextError(
+            Message("the text holds {what}, which is no character", what=repr(error.object[error.start]))
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ class Vocab:
     def fit(corpus: Corpus, tokenizer: Tokenizer, min_freq: int = 1, max_size: int | None = None) -> Vocab:
         """Count a corpus. `max_size` counts the four special tokens too; what falls out is <unk>."""
         if min_freq < 1:
-            raise OptionError(f"min_freq must be a whole number ≥ 1, got {min_freq}")
+            raise OptionError(
+                Message("{name} must be a whole number ≥ {low}, got {value}", name="min_freq", low="1", value=min_freq)
+            )
         if max_size is not None and max_size <= len(SPECIALS):
             raise OptionError(f"max_size must be above {len(SPECIALS)}, the special tokens, got {max_size}")
         counts = count_corpus(corpus, tokenizer)

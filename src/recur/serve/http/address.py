@@ -7,11 +7,14 @@ import ipaddress
 import socket
 
 from recur.errors import OptionError
+from recur.i18n import Message
 
 
 def check_address(host: str, port: int, has_token: bool) -> None:
     if not 0 <= port < 65536:
-        raise OptionError(f"--port must lie in 0 … 65535, got {port}")
+        raise OptionError(
+            Message("{name} must lie in {low} … {high}, got {given}", name="--port", low="0", high="65535", given=port)
+        )
     if not _is_loopback(host) and not has_token:
         raise OptionError(f"--host {host} can be reached from other machines; it needs --token")
 

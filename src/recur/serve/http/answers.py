@@ -10,6 +10,7 @@ from pathlib import Path
 from starlette.responses import JSONResponse, Response
 
 from recur.errors import OptionError, RecurError, TextError
+from recur.i18n import Message, map_text
 
 FOLDERS = re.compile(r"""(?<![\w./~-])/(?:[^\s/'":,;]+/)+""")
 """Of an absolute path, all but its last name."""
@@ -84,15 +85,20 @@ def refusal(status: int, text: str, headers: dict[str, str] | None = None) -> Re
 
 def without_folders(text: str, folder: Path) -> str:
     """An error as those may read it who are not at this machine: the names of files, and not where they are."""
-    for base in {str(folder), str(folder.absolute()), str(folder.resolve())} - {"."}:
-        text = text.replace(f"{base}/", "").replace(base, folder.name)
-    return FOLDERS.sub("", text)
+    bases = {str(folder), str(folder.absolute()), str(folder.resolve())} - {"."}
+
+    def shortened(part: str) -> str:
+        for base in bases:
+            part = part.replace(f"{base}/", "").replace(base, folder.name)
+        return FOLDERS.sub("", part)
+
+    return map_text(text, shortened)
 
 
 def error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         named = f": {error.filename}" if error.filename else ""
-        return f"a file cannot be read: {error.strerror}{named}"
+        return Message("a file cannot be read: {why}", why=f"{error.strerror}{named}")
     return str(error)
 
 

@@ -8,6 +8,7 @@ from typing import NoReturn
 from starlette.requests import Request
 
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.serve.http.answers import TooLargeError
 from recur.utils.types import JsonObject
 
@@ -15,15 +16,15 @@ from recur.utils.types import JsonObject
 async def read_json(request: Request, most: int) -> JsonObject:
     """The body of a request, if it has at most so many bytes and is a JSON object."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise OptionError("Content-Type must be application/json")
+        raise OptionError(Message("Content-Type must be application/json"))
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
-            raise TooLargeError(f"request body too large: at most {most:,} bytes")
+            raise TooLargeError(Message("request body too large: at most {most} bytes", most=f"{most:,}"))
     content = parse_json(body or b"{}")
     if not isinstance(content, dict):
-        raise OptionError("the request body must be a JSON object in UTF-8")
+        raise OptionError(Message("the request body must be a JSON object in UTF-8"))
     return content
 
 

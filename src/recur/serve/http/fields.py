@@ -6,6 +6,7 @@ import re
 from typing import TypeVar
 
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.utils.types import JsonObject
 
 LARGEST = 1e300
@@ -19,12 +20,22 @@ def field(request: JsonObject, name: str, default: Value, low: float = 0, high: 
     kind = type(default)
     value = request.get(name, default)
     if type(value) is not kind and not (kind is float and type(value) is int):
-        raise OptionError(f"{name} must be {kind.__name__}, got {type(value).__name__}")
+        raise OptionError(
+            Message("{name} must be {kind}, got {given}", name=name, kind=kind.__name__, given=type(value).__name__)
+        )
     if isinstance(value, str):
         if not value.isascii() and SURROGATE.search(value):
-            raise OptionError(f"{name} has half of a surrogate pair in it, which is no character")
+            raise OptionError(Message("{name} has half of a surrogate pair in it, which is no character", name=name))
     elif not low <= value <= high:  # before it is a float, which has no room for every int
-        raise OptionError(f"{name} must lie in {low:g} … {high:g}, got {str(value)[:40]}")
+        raise OptionError(
+            Message(
+                "{name} must lie in {low} … {high}, got {given}",
+                name=name,
+                low=f"{low:g}",
+                high=f"{high:g}",
+                given=str(value)[:40],
+            )
+        )
     checked: Value = kind(value)
     return checked
 

@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from recur import i18n
 from recur.serve.http.answers import refusal
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -63,9 +64,9 @@ class Guard(ABC):
         host = headers.get("host", "")
         name, port = _split(host)
         if not name or (self.hosts is not None and name not in self.hosts):
-            return self.refuse(400, f"unknown Host header {host[:100]!r}")
+            return self.refuse(400, i18n.Message("unknown Host header {host}", host=repr(host[:100])))
         if any(_split(origin.partition("://")[2]) != (name, port) for origin in headers.getlist("origin")):
-            return self.refuse(403, "cross-origin request refused")
+            return self.refuse(403, i18n.Message("cross-origin request refused"))
         method = scope.get("method", "GET")  # a WebSocket has none
         if not all(_from_here(site, method, headers) for site in headers.getlist("sec-fetch-site")):
             return self.refuse(403, "request from another site refused; paste the address into the browser's own line")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recur.i18n import Said, said
+from recur.i18n import Message
 from recur.studio.equations.tokens import Token, tokens
 
 INPUT = "x"
@@ -64,10 +64,10 @@ def parse(text: str) -> list[Equation]:
             lines.append([])
     lines = [line for line in lines if len(line) > 1]
     if len(lines) > EQUATIONS:
-        raise lines[EQUATIONS][0].refuse(said("at most {most} equations", most=EQUATIONS))
+        raise lines[EQUATIONS][0].refuse(Message("at most {most} equations", most=EQUATIONS))
     for line in lines:
         if len(line) > SIGNS:
-            raise line[SIGNS].refuse(said("too long for one equation; give a part of it a name"))
+            raise line[SIGNS].refuse(Message("too long for one equation; give a part of it a name"))
     known = {INPUT, *(line[0].text for line in lines if line[0].kind == "name" and line[1].text == "=")}
     return [_Parser(line, known).equation() for line in lines]
 
@@ -86,28 +86,28 @@ class _Parser:
 
     def expect(self, sign: str) -> Token:
         if self.token.kind != "sign" or self.token.text != sign:
-            raise self.token.refuse(said("{sign} expected, got {got}", sign=repr(sign), got=self.token.shown))
+            raise self.token.refuse(Message("{sign} expected, got {got}", sign=repr(sign), got=self.token.shown))
         return self.take()
 
     def equation(self) -> Equation:
         left = self.take()
         if left.kind != "name":
-            raise left.refuse(said("an equation begins with a name, as in h' = …; got {got}", got=left.shown))
+            raise left.refuse(Message("an equation begins with a name, as in h' = …; got {got}", got=left.shown))
         if left.text in (INPUT, *FUNCTIONS):
-            raise left.refuse(said("{name} cannot be defined: it is the input, or a function", name=left.text))
+            raise left.refuse(Message("{name} cannot be defined: it is the input, or a function", name=left.text))
         if left.time == "t-1":
-            raise left.refuse(said("the state before the step is given; define {name}_t", name=left.text))
+            raise left.refuse(Message("the state before the step is given; define {name}_t", name=left.text))
         self.expect("=")
         tree = self.sum()
         if self.token.kind != "end":
-            raise self.token.refuse(said("a sign such as + or ⊙ expected, got {got}", got=self.token.shown))
+            raise self.token.refuse(Message("a sign such as + or ⊙ expected, got {got}", got=self.token.shown))
         return Equation(left.text, left.time, left, tree)
 
     def sum(self) -> Tree:
         begin = self.token
         self.depth += 1
         if self.depth > DEEPEST:
-            raise begin.refuse(said("too many brackets inside each other: at most {most}", most=DEEPEST))
+            raise begin.refuse(Message("too many brackets inside each other: at most {most}", most=DEEPEST))
         signs, parts = [1], []
         if begin.text == "-":
             self.take()
@@ -125,7 +125,7 @@ class _Parser:
             sign = self.take()
             right = self.product()
             if sign.text == "·" and "number" not in (left.op, right.op):
-                raise sign.refuse(said("· is a product with a matrix; between two vectors write ⊙"))
+                raise sign.refuse(Message("· is a product with a matrix; between two vectors write ⊙"))
             left = Tree("quotient" if sign.text == "/" else "times", sign, [left, right])
         return left
 
@@ -143,7 +143,7 @@ class _Parser:
         if factor.op == "number":
             return Tree("times", begin, [factor, self.product()])
         raise self.token.refuse(
-            said("a sign is missing before {got}; element by element is ⊙ or *", got=self.token.shown)
+            Message("a sign is missing before {got}; element by element is ⊙ or *", got=self.token.shown)
         )
 
     def _begins_factor(self) -> bool:
@@ -163,7 +163,7 @@ class _Parser:
                 minus = self.token.text == "-" and self.take()
                 number = self.take()
                 if number.kind != "number":
-                    raise number.refuse(said("a number expected, got {got}", got=number.shown))
+                    raise number.refuse(Message("a number expected, got {got}", got=number.shown))
                 if brackets:
                     self.expect(")")
                 power = _number(number) * (-1 if minus else 1)
@@ -194,13 +194,13 @@ class _Parser:
             inside = self.part()
             self.depth -= 1
             return Tree("sum", token, [inside], signs=(-1,))
-        raise token.refuse(said("a name, a number or a bracket expected, got {got}", got=token.shown))
+        raise token.refuse(Message("a name, a number or a bracket expected, got {got}", got=token.shown))
 
     def _named(self, token: Token) -> Tree:
         name = token.text
         if name in FUNCTIONS and name not in self.known:
             if self.token.text != "(":
-                raise self.token.refuse(said("{sign} expected, got {got}", sign="'('", got=self.token.shown))
+                raise self.token.refuse(Message("{sign} expected, got {got}", sign="'('", got=self.token.shown))
             self.take()
             inside = self.sum()
             self.expect(")")
@@ -212,12 +212,12 @@ class _Parser:
             matrix, variable = split
             return Tree("product", token, [Tree("name", token, name=variable, time=token.time)], matrix)
         if token.time:
-            raise token.refuse(said("no equation defines {name}", name=name))
+            raise token.refuse(Message("no equation defines {name}", name=name))
         if name[0].isupper():
             return Tree("matrix", token, name=name)
         if self.token.text == "(" and self.token.kind == "sign":
             known = ", ".join(dict.fromkeys(FUNCTIONS))
-            raise token.refuse(said("unknown function {name}; known: {known}", name=name, known=known))
+            raise token.refuse(Message("unknown function {name}; known: {known}", name=name, known=known))
         return Tree("vector", token, name=name)
 
     def _split(self, name: str) -> tuple[str, str] | None:
@@ -232,11 +232,11 @@ class _Parser:
 def _number(token: Token) -> float:
     value = float(token.text)
     if value > 1e100:
-        raise token.refuse(said("a number of this size is not read: {got}", got=token.text))
+        raise token.refuse(Message("a number of this size is not read: {got}", got=token.text))
     return value
 
 
-def _lone(name: str) -> Said:
-    return said(
+def _lone(name: str) -> Message:
+    return Message(
         "{name} is a matrix, which stands before what it multiplies: {name} h; vectors have small letters", name=name
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recur.errors import CellError
-from recur.i18n import said
+from recur.i18n import Message
 from recur.studio.equations.graph import LEAVES, Node, forward
 from recur.studio.equations.reading import FACTOR, PRODUCT, SUM, UNITS, Equations
 
@@ -126,7 +126,7 @@ class _Printer:
                 texts.append(f"linear({{{part}}}, w.{own})")  # filled in once all are planned
             else:
                 raise CellError(
-                    said("a cell of recur sees x through matrices only; {formula} is none", formula=leaf.formula)
+                    Message("a cell of recur sees x through matrices only; {formula} is none", formula=leaf.formula)
                 )
         self.printed[k] = " + ".join(sorted(texts, key=lambda text: "xhl".index(text[0])))
 
@@ -183,7 +183,7 @@ class _Printer:
                 return f"w.{self.extras[node.name]}"
             case "input" | "beside":
                 raise CellError(
-                    said("a cell of recur sees x through matrices only; {formula} is none", formula=node.formula)
+                    Message("a cell of recur sees x through matrices only; {formula} is none", formula=node.formula)
                 )
             case "sum":
                 text = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from recur.i18n import said
+from recur.i18n import Message
 from recur.studio.equations.grammar import INPUT, Equation, Tree, parse
 from recur.studio.equations.graph import FUNCTIONS, Node, Size
 from recur.studio.equations.tokens import BEFORE, NOW, EquationError
@@ -61,7 +61,7 @@ class _Reader:
         self.defined: dict[str, Equation] = {}
         for equation in self.equations:
             if equation.name in self.defined:
-                raise equation.token.refuse(said("{name} is defined twice", name=equation.name))
+                raise equation.token.refuse(Message("{name} is defined twice", name=equation.name))
             self.defined[equation.name] = equation
         self.lines = {name: k for k, name in enumerate(self.defined)}
         self.nodes: list[Node] = []
@@ -79,13 +79,13 @@ class _Reader:
         for name in self.defined:
             self._define(name)
         if not self.states:
-            raise last.refuse(said("nothing is carried from step to step: define a state, h' = … or h_t = …"))
+            raise last.refuse(Message("nothing is carried from step to step: define a state, h' = … or h_t = …"))
         if ("input", INPUT) not in self.leaves:
-            raise self.equations[0].token.refuse(said("the input x is not read; a matrix brings it in, as in U x"))
+            raise self.equations[0].token.refuse(Message("the input x is not read; a matrix brings it in, as in U x"))
         for name in self.states:
             if self.nodes[self.names[name]].size != UNITS:
                 token = self.defined[name].token
-                raise token.refuse(said("the state {name} must be a vector of H units", name=name))
+                raise token.refuse(Message("the state {name} must be a vector of H units", name=name))
         first = "h" if "h" in self.states else self.states[0]
         states = {name: self.names[name] for name in dict.fromkeys((first, *self.states))}
         return Equations(self.text, self.nodes, states, self.names, self.weights)
@@ -95,7 +95,9 @@ class _Reader:
     def _states(self) -> list[str]:
         if not self.equations:
             raise EquationError(
-                1, 1, said("an equation begins with a name, as in h' = …; got {got}", got=said("the end of the line"))
+                1,
+                1,
+                Message("an equation begins with a name, as in h' = …; got {got}", got=Message("the end of the line")),
             )
         uses = [(leaf, k) for k, one in enumerate(self.equations) for leaf in _names(one.tree)]
         self.timed = any(one.time for one in self.equations) or any(leaf.time for leaf, _ in uses)
@@ -120,7 +122,7 @@ class _Reader:
         if self.timed:
             now, before = shown(name, NOW), shown(name, BEFORE)
             raise leaf.token.refuse(
-                said("{name} is a state: write {now} or {before}", name=name, now=now, before=before)
+                Message("{name} is a state: write {now} or {before}", name=name, now=now, before=before)
             )
         return self.lines[at] <= self.lines[name]
 
@@ -131,7 +133,9 @@ class _Reader:
         if node.args and made in self.made:  # the same of the same: [h, x] of four gates is one row
             return self.made[made]
         if len(self.nodes) >= NODES:
-            raise self.equations[-1].token.refuse(said("too much for one step: at most {most} operations", most=NODES))
+            raise self.equations[-1].token.refuse(
+                Message("too much for one step: at most {most} operations", most=NODES)
+            )
         if node.args:
             self.made[made] = len(self.nodes)
         self.nodes.append(node)
@@ -150,7 +154,9 @@ class _Reader:
         equation = self.defined[name]
         if name in self.doing:
             before = shown(name, BEFORE)
-            reason = said("{name} would need itself; the state before the step is {before}", name=name, before=before)
+            reason = Message(
+                "{name} would need itself; the state before the step is {before}", name=name, before=before
+            )
             raise equation.token.refuse(reason)
         self.doing.append(name)
         node = self._build(equation.tree, name)
@@ -172,7 +178,7 @@ class _Reader:
         if tree.op == "vector":
             return self._vector(tree, UNITS)
         if tree.op == "matrix":
-            reason = said(
+            reason = Message(
                 "{name} is a matrix, which stands before what it multiplies: {name} h; vectors have small letters",
                 name=tree.name,
             )
@@ -199,15 +205,15 @@ class _Reader:
     def _build_name(self, tree: Tree, at: str) -> int:
         if tree.name == INPUT:
             if tree.time == BEFORE:
-                raise tree.token.refuse(said("a step reads x_t; what came before is in the states"))
+                raise tree.token.refuse(Message("a step reads x_t; what came before is in the states"))
             return self._leaf("input", INPUT, INPUTS, shown(INPUT, NOW))
         if self._is_before(tree, at):
             if tree.name not in self.states:
-                raise tree.token.refuse(said("no equation defines {name}", name=tree.name))
+                raise tree.token.refuse(Message("no equation defines {name}", name=tree.name))
             return self._leaf("before", tree.name, UNITS, shown(tree.name, BEFORE))
         if tree.name in self.doing:
             before = shown(tree.name, BEFORE)
-            reason = said(
+            reason = Message(
                 "{name} would need itself; the state before the step is {before}", name=tree.name, before=before
             )
             raise tree.token.refuse(reason)
@@ -215,16 +221,16 @@ class _Reader:
 
     def _vector(self, tree: Tree, size: Size) -> int:
         if self.weights.setdefault(tree.name, (size, ())) != (size, ()):
-            raise tree.token.refuse(said("the weight {name} is needed in two shapes", name=tree.name))
+            raise tree.token.refuse(Message("the weight {name} is needed in two shapes", name=tree.name))
         return self._leaf("weight", tree.name, size, shown(tree.name))
 
     def _build_product(self, tree: Tree, at: str) -> int:
         inside = self._build(tree.parts[0], at)
         columns = self.nodes[inside].size
         if not columns:
-            raise tree.token.refuse(said("{name} multiplies a vector, not a number", name=tree.name))
+            raise tree.token.refuse(Message("{name} multiplies a vector, not a number", name=tree.name))
         if self.weights.setdefault(tree.name, (UNITS, columns)) != (UNITS, columns):
-            raise tree.token.refuse(said("the weight {name} is needed in two shapes", name=tree.name))
+            raise tree.token.refuse(Message("the weight {name} is needed in two shapes", name=tree.name))
         matrix = self._leaf("weight", tree.name, UNITS, shown(tree.name), columns)
         formula = f"{shown(tree.name)} {self._inside(inside, FACTOR)}"
         node = Node("product", (matrix, inside), symbol=formula, formula=formula, line=tree.token.line)
@@ -240,10 +246,10 @@ class _Reader:
                 for node, part in zip(built, tree.parts, strict=True)
             ]
             if () in (self.nodes[node].size for node in args):
-                raise tree.token.refuse(said("vectors stand side by side in [ ], not numbers"))
+                raise tree.token.refuse(Message("vectors stand side by side in [ ], not numbers"))
             return args, tuple(part for node in args for part in self.nodes[node].size)
         if len(sizes) > 1:
-            raise tree.token.refuse(said("vectors of two lengths meet; a matrix makes H of the input's: U x"))
+            raise tree.token.refuse(Message("vectors of two lengths meet; a matrix makes H of the input's: U x"))
         vector = any(node is None for node in built)
         size = sizes.pop() if sizes else UNITS if vector else ()
         args = [

@@ -11,7 +11,7 @@ import unicodedata
 from typing import NamedTuple
 
 from recur.errors import CellError
-from recur.i18n import Said, said
+from recur.i18n import Message
 
 LONGEST = 1500
 """Characters of all equations."""
@@ -38,9 +38,9 @@ TIME = re.compile(r"\^?\{?\(?\s*t\s*([+-]\s*1)?\s*\)?\}?|\[\s*t\s*([+-]\s*1)?\s*
 class EquationError(CellError):
     """Equations that cannot be read: where, and what was expected."""
 
-    def __init__(self, line: int, column: int, reason: Said) -> None:
+    def __init__(self, line: int, column: int, reason: Message) -> None:
         self.line, self.column, self.reason = line, column, reason
-        super().__init__(said("line {line}, column {column}: {reason}", line=line, column=column, reason=reason))
+        super().__init__(Message("line {line}, column {column}: {reason}", line=line, column=column, reason=reason))
 
     @property
     def sentence(self) -> str:
@@ -58,18 +58,18 @@ class Token(NamedTuple):
     written: str = ""
     """A sign as it was typed, where that is another."""
 
-    def refuse(self, reason: Said) -> EquationError:
+    def refuse(self, reason: Message) -> EquationError:
         return EquationError(self.line, self.column, reason)
 
     @property
-    def shown(self) -> Said | str:
-        return said("the end of the line") if self.kind == "end" else repr(self.written or self.text)
+    def shown(self) -> Message | str:
+        return Message("the end of the line") if self.kind == "end" else repr(self.written or self.text)
 
 
 def tokens(text: str) -> list[Token]:
     """All tokens of all lines; each line, and each part of it before a semicolon, has its end."""
     if len(text) > LONGEST:
-        raise EquationError(1, 1, said("at most {most} characters, got {count}", most=LONGEST, count=len(text)))
+        raise EquationError(1, 1, Message("at most {most} characters, got {count}", most=LONGEST, count=len(text)))
     found: list[Token] = []
     for line, content in enumerate(text.splitlines(), 1):
         found += _Line(content, line).tokens()
@@ -106,7 +106,7 @@ class _Line:
         if sign.isalpha():
             return self._name(begin, self._letters())
         if begin.text not in "+-⊙·/^=()[],²³":
-            raise begin.refuse(said("{sign} is no sign of an equation", sign=repr(sign)))
+            raise begin.refuse(Message("{sign} is no sign of an equation", sign=repr(sign)))
         self.at += 1
         return begin
 
@@ -118,13 +118,13 @@ class _Line:
             inner = re.compile(r"\{(\w)\}|(\w)").match(self.text, self.at)
             if inner is None:
                 raise begin.refuse(
-                    said("{word} goes over one letter, as in {example}", word=f"\\{word}", example=f"\\{word}{{h}}")
+                    Message("{word} goes over one letter, as in {example}", word=f"\\{word}", example=f"\\{word}{{h}}")
                 )
             self.at = inner.end()
             return self._name(begin, (inner[1] or inner[2]) + ACCENTS[word])
         if found is None or word not in COMMANDS:
             raise begin.refuse(
-                said(
+                Message(
                     "{word} is not among the commands that are read: {known}",
                     word=f"\\{word}",
                     known=", ".join(f"\\{c}" for c in (*COMMANDS, *ACCENTS)),
@@ -155,14 +155,14 @@ class _Line:
             for part in written.replace(" ", "").split(","):
                 if part in (NOW, BEFORE, "'"):
                     if time and time != part:
-                        raise begin.refuse(said("{name} has two times", name=base))
+                        raise begin.refuse(Message("{name} has two times", name=base))
                     time = part
                 elif part.replace("-", "+").startswith("t+"):
                     raise begin.refuse(
-                        said("a step knows {now} and {before} only", now=f"{base}_t", before=f"{base}_{{t−1}}")
+                        Message("a step knows {now} and {before} only", now=f"{base}_t", before=f"{base}_{{t−1}}")
                     )
                 elif not part or not all(self._is_part(sign) or sign == "_" for sign in part):
-                    raise begin.refuse(said("a subscript is a name, t or t−1; got {got}", got=repr(part)))
+                    raise begin.refuse(Message("a subscript is a name, t or t−1; got {got}", got=repr(part)))
                 else:
                     parts.append(part)
         name = unicodedata.normalize("NFC", "_".join([base, *parts]))
@@ -186,7 +186,7 @@ class _Line:
             close = "})"["{(".index(self.text[self.at])]
             end = self.text.find(close, self.at)
             if end < 0:
-                raise begin.refuse(said("a subscript that is not closed: {close} is missing", close=repr(close)))
+                raise begin.refuse(Message("a subscript that is not closed: {close} is missing", close=repr(close)))
             inside = self.text[self.at + 1 : end]
             self.at = end + 1
             return inside.strip("()") or "?"

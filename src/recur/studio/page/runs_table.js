@@ -5,7 +5,6 @@ import { duration } from "./curves.js";
 import { address } from "./link.js";
 import { viewFor } from "./views.js";
 import { metricLabel, t } from "./words.js";
-import { plainLabel } from "./runs_words.js";
 
 const SHOWN = 200;  // rows, until all are asked for
 
@@ -93,7 +92,7 @@ export function table(state, colour, changed) {
       el("td", { class: "optional" }, size(run)), el("td", { class: "number step" }, number(run.step)),
       el("td", { class: "number optional" }, duration(run.seconds)), el("td", { class: "number optional loss" }, number(run.train_loss)),
       el("td", { class: "number" }, number(run.best), el("small", {}, metricLabel(run.metric))),
-      el("td", { class: "number" }, number(run.baseline?.value), el("small", {}, plainLabel(run.baseline?.name ?? ""))),
+      el("td", { class: "number" }, number(run.baseline?.value), el("small", {}, run.baseline?.name ?? "")),
       el("td", { class: "number optional" }, when.format(run.changed * 1000)));
   }
 

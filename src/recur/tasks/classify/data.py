@@ -14,6 +14,7 @@ from torch import Tensor
 from recur.data.text import LabelledText, Vocab
 from recur.data.text.stream import Ids
 from recur.errors import TextError
+from recur.i18n import Message
 from recur.runs import Vocabs
 from recur.tasks.classes import class_of, class_weights, classes_of, numbers_of, numbers_with_unseen
 from recur.tasks.classify.tfidf import Fitted, best_linear, gram_vocab
@@ -81,7 +82,7 @@ def ngram_vocab(texts: Sequence[str]) -> Vocab:
 def encode_text(vocab: Vocab, text: str, where: str) -> Ids:
     ids = vocab.encode(text).astype(np.int64)
     if not len(ids):
-        raise TextError(f"{where}: the text has no token")
+        raise TextError(Message("{where}: the text has no token", where=where))
     return ids
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import Tokenizer
+from recur.i18n import Message
 from recur.tasks.classes import LEAST, most_frequent
 from recur.tasks.classify.ngrams import best_ngrams
 from recur.tasks.classify.tfidf import Fitted, Labelled
@@ -26,10 +27,12 @@ def plain_models(
     labels = [k for _, k in train]
     shares = torch.bincount(torch.tensor(labels), minlength=len(classes)) / len(labels)
     prior = shares.log().clamp_min(LEAST)
-    yield Plain(f"always {classes[most_frequent(labels)]}", lambda texts: prior.expand(len(texts), -1))
+    yield Plain(
+        Message("always {answer}", answer=classes[most_frequent(labels)]), lambda texts: prior.expand(len(texts), -1)
+    )
     counted = best_ngrams(train, valid, tokenizer)
     yield Plain(
-        f"{counted.order}-grams by class",
+        Message("{n}-grams by class", n=counted.order),
         lambda texts: torch.from_numpy(counted.log_probabilities(texts, len(classes))).float(),
     )
     yield from linear_of(linear)

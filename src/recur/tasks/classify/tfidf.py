@@ -27,6 +27,7 @@ from torch.nn.functional import embedding_bag, nll_loss, one_hot
 
 from recur.data.text import SPECIALS, Vocab
 from recur.data.text.tokenizers import Characters, Words
+from recur.i18n import Message
 from recur.models.calibration import cross_mixed
 
 SMOOTHED = (0.03, 0.1, 0.3, 1.0)
@@ -215,7 +216,11 @@ def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, we
     alpha = min(SMOOTHED, key=beside_regression) if known else SMOOTHED[1]
     fit_bayes(model, rows, y, alpha, weights)
     part = f" of {len(learned):,} texts" if len(learned) < len(train) else ""
-    return Fitted(model, f"naive Bayes{part}, α = {alpha:g}", f"TF-IDF logistic regression{part}, C = {kept[2]:g}")
+    return Fitted(
+        model,
+        Message("naive Bayes{features}, α = {alpha}", features=part, alpha=f"{alpha:g}"),
+        Message("TF-IDF logistic regression{features}, C = {C}", features=part, C=f"{kept[2]:g}"),
+    )
 
 
 def sample(texts: Sequence[T], unit: str) -> Sequence[T]:

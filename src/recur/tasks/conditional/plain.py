@@ -16,6 +16,7 @@ from recur.baselines import ngram
 from recur.baselines.ngram import NGram
 from recur.data.text import Pair, Tokenizer
 from recur.data.text.stream import Floats
+from recur.i18n import Message
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.tokens import spaced, spaced_vocab
 
@@ -56,6 +57,6 @@ def plain_models(
 
     share = min(SHARES, key=lambda share: perplexity(valid, share))
     return {
-        f"{every.order}-gram without labels": lambda pairs: every.evaluate(text(pairs)).perplexity,
-        f"{every.order}-grams by label": lambda pairs: perplexity(pairs, share),
+        Message("{n}-gram without labels", n=every.order): lambda pairs: every.evaluate(text(pairs)).perplexity,
+        Message("{n}-grams by label", n=every.order): lambda pairs: perplexity(pairs, share),
     }

@@ -13,6 +13,7 @@ from recur.data.series.intervals import anomalies, residuals
 from recur.data.series.scores import draw
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError, TextError
+from recur.i18n import Message
 from recur.models import Forecaster
 from recur.runs import Run
 from recur.tasks.contract import Predictor, source_name
@@ -134,10 +135,18 @@ class SeriesForecaster(Predictor[Forecaster]):
     def _check(self, panel: Panel, one: Series) -> None:
         task = self.task
         if panel.future and one.ahead < task.horizon:
-            raise TextError(f"covariates are known {one.ahead} steps ahead, and --horizon is {task.horizon}; add rows")
+            raise TextError(
+                Message(
+                    "covariates are known {n} steps ahead, and --horizon is {horizon}; add rows",
+                    n=one.ahead,
+                    horizon=task.horizon,
+                )
+            )
         least = task.season + 1
         if len(one) < least:
-            raise TextError(f"{len(one)} values are too few to forecast from; {least} are needed")
+            raise TextError(
+                Message("{n} values are too few to forecast from; {least} are needed", n=len(one), least=least)
+            )
 
     def _ahead(self, panel: Panel) -> Iterator[JsonObject]:
         whole = [len(one) for one in panel.series]

@@ -15,7 +15,7 @@ from recur.baselines.forecasts import Form
 from recur.data.series import Clock, Panel, Split
 from recur.data.text.stream import Ids
 from recur.errors import OptionError
-from recur.i18n import said
+from recur.i18n import Message
 from recur.models import Forecaster, forecaster
 from recur.models.forecaster import Sizes
 from recur.runs import Vocabs
@@ -258,13 +258,13 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         mase, base = metrics.get("mase", 0.0), self.options.base
         for name, other in (("linear autoregression", "linear"), ("seasonal naive", "seasonal")):
             if base != other and mase > 1.01 * self.plain.get(name, math.inf):
-                yield Remark(said("worse than {name}, which it can add to", name=name), f"--base {other}")
+                yield Remark(Message("worse than {name}, which it can add to", name=name), f"--base {other}")
         if metrics.get("share") == 0 and base in ("linear", "seasonal"):
             name = "the linear autoregression" if base == "linear" else "the seasonal naive forecast"
-            yield Remark(said("the network adds nothing to {name} of each series: forecasts are its", name=name))
+            yield Remark(Message("the network adds nothing to {name} of each series: forecasts are its", name=name))
         nominal, covered = metrics.get("nominal_coverage"), metrics.get("coverage")
         if nominal is not None and covered is not None and abs(nominal - covered) > OFF:
-            yield Remark(said(
+            yield Remark(Message(
                 "bands cover {covered:.0%} of values where they say {nominal:.0%}: the series has changed since",
                 covered=covered, nominal=nominal))  # fmt: skip
 

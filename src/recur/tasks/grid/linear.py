@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from recur.i18n import Message
 from recur.tasks.classes import most_frequent
 from recur.tasks.grid.data import Example, ImageBatch
 from recur.tasks.grid.options import GridOptions
@@ -22,7 +23,7 @@ def plain_guesses(
     """What each says of what is measured, by its name."""
     always = most_frequent([example.label for example in train])
     return {
-        f"always {classes[always]}": [always] * len(measured),
+        Message("always {answer}", answer=classes[always]): [always] * len(measured),
         "nearest mean of a class": nearest_mean(train, measured, options, len(classes)),
         "softmax of the pixels": softmax_of_pixels(train, measured, options, len(classes)),
     }

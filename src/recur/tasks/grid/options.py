@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.models.options import GridModelOptions
 from recur.options import Between, Length, NoLayers, OneOf, Positive
 from recur.tasks.options import SplitOptions, TaskOptions
@@ -56,7 +57,14 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
                 "pixel_mean and pixel_deviation have one number for each of 1 or 3 channels, both or neither"
             )
         if not all(d > 0 for d in self.pixel_deviation):
-            raise OptionError(f"pixel_deviation must be above 0, got {self.pixel_deviation}")
+            raise OptionError(
+                Message(
+                    "{name} must be above {low}, got {value}",
+                    name="pixel_deviation",
+                    low="0",
+                    value=self.pixel_deviation,
+                )
+            )
 
 
 OPTIONS = GridOptions

@@ -17,6 +17,7 @@ from recur.data.text.stream import Floats, Ids
 from recur.data.text.tokenizers import without_leading_marks
 from recur.decoding import Choice, beam, encode_prompt, generate, read
 from recur.errors import OptionError, TextError
+from recur.i18n import Message
 from recur.models import LanguageModel, State
 from recur.options import Natural, checked
 from recur.tasks.contract import Predictor, Task
@@ -247,7 +248,7 @@ class Language(Predictor[LanguageModel]):
         """One token in; the probability of every next one, and the state to hand back in with it."""
         k = token if isinstance(token, int) else self.vocab.ids.get(token, -1)
         if not 0 <= k < len(self.vocab):
-            raise OptionError(f"token {token!r} is not in the vocabulary")
+            raise OptionError(Message("token {token} is not in the vocabulary", token=repr(token)))
         logits, state = read(self.model, [k], state)
         return dict(zip(self.vocab.tokens, logits[0].softmax(-1).tolist(), strict=True)), state
 

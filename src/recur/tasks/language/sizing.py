@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from recur.i18n import Message
 from recur.tasks.language.options import LanguageOptions
 from recur.utils.types import JsonObject
 
@@ -201,6 +202,12 @@ def words_of(asked: LanguageOptions, found: Sized) -> str:
     pairs = [(name.replace("_", "-"), value) for name, value in fields_of(asked, o).items()]
     shown = ", ".join(f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in pairs)
     device = "CPU" if o.device == "cpu" else "GPU"
-    time = f"{o.minutes:g} minute{'s' * (o.minutes != 1)}"
-    by_hand = "what is given by hand stays, and the rest follows from it"
-    return f"sized for {time} of this {device} ({found.speed:,.0f} tokens a second): {shown}; {by_hand}"
+    minutes = Message("1 minute") if o.minutes == 1 else Message("{n:g} minutes", n=o.minutes)
+    return Message(
+        "sized for {time} of this {device} ({speed:,.0f} tokens a second): {sizes}; what is given by hand stays, and "
+        "the rest follows from it",
+        time=minutes,
+        device=device,
+        speed=found.speed,
+        sizes=shown,
+    )

@@ -11,6 +11,7 @@ import torch
 
 from recur.data.text import Batch, Corpus
 from recur.decoding import Choice, generate
+from recur.i18n import Message
 from recur.models import LanguageModel
 from recur.runs import Vocabs, pick_device
 from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
@@ -90,7 +91,8 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
     def baselines(self, data: LanguageData) -> list[Baseline]:
         backward = self.options.direction == "backward"
         model, found = best_ngram(data.vocab, data.train_text, data.valid_text, backward)
-        return [Baseline(f"{model.order}-gram{', from the end' if backward else ''}", found)]
+        name = Message("{n}-gram, from the end", n=model.order) if backward else Message("{n}-gram", n=model.order)
+        return [Baseline(name, found)]
 
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
         return LanguageModel(len(vocabs["vocab"]), self.options)

@@ -14,6 +14,7 @@ from recur.data.text import UNK, Pair, read_pairs
 from recur.data.text.stream import Ids
 from recur.decoding import Choice, Ensemble, Writer, Written, beam_search, greedy, likelihood, sample
 from recur.errors import OptionError, TextError
+from recur.i18n import Message
 from recur.models import Seq2Seq
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import padded, split, test_part
@@ -73,7 +74,7 @@ class Transducer(Predictor[Seq2Seq]):
     def _encode(self, line: str) -> Ids:
         ids = self.run.vocabs["source"].encode(line).astype(np.int64)
         if not len(ids):
-            raise TextError(f"the source {line!r} is empty: there is nothing to write from")
+            raise TextError(Message("the source {source} is empty: there is nothing to write from", source=repr(line)))
         return ids
 
     def _write(

@@ -9,7 +9,7 @@ from torch import Tensor
 from recur.data.text import UNK, Pair, fit_lines, read_pairs
 from recur.data.text.tokenizers import between_spaces, has_subwords
 from recur.decoding import Written, greedy
-from recur.i18n import said
+from recur.i18n import Message
 from recur.models import Scores, Seq2Seq
 from recur.runs import Vocabs
 from recur.tasks.contract import Baseline, Remark, Validation
@@ -124,7 +124,9 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if (cut := metrics.get("cut", 0.0)) > CUT:
             longer = f"--longest {2 * self.options.longest}"
-            yield Remark(said("{share} of what it wrote was cut before it had ended", share=show("cut", cut)), longer)
+            yield Remark(
+                Message("{share} of what it wrote was cut before it had ended", share=show("cut", cut)), longer
+            )
 
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:
         source, target = vocabs["source"], vocabs["target"]

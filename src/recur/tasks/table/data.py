@@ -13,6 +13,7 @@ from recur.data.text import numbered_lines
 from recur.data.text.recognition import LARGEST, MISSING, no_commas, number
 from recur.data.text.stream import Floats
 from recur.errors import TextError, listed, shown, unknown
+from recur.i18n import Message
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, names_vocab
 
@@ -58,13 +59,15 @@ def parse_rows(lines: Iterable[str], name: str) -> list[Row]:
                 if twice:
                     raise TextError(f"{where}: a column's name stands there twice: {listed(twice)}")
             elif len(row) != len(header):
-                raise TextError(f"{where}: {len(row)} columns, where the header has {len(header)}")
+                raise TextError(
+                    Message("{where}: {n} columns, where the header has {m}", where=where, n=len(row), m=len(header))
+                )
             else:
                 found.append(Row(dict(zip(header, row, strict=True)), where))
     except csv.Error as error:
         raise TextError(f"{name}:{reader.line_num} is not a CSV: {error}") from None
     if not found:
-        raise TextError(f"{name}: a table has a line that names its columns, and rows below it")
+        raise TextError(Message("{where}: a table has a line that names its columns, and rows below it", where=name))
     return found
 
 

@@ -13,6 +13,7 @@ import torch
 from recur.data.text import Sentence, read_tagged, read_words
 from recur.data.text.recognition import has_columns
 from recur.errors import OptionError, TextError, shown
+from recur.i18n import Message
 from recur.models.tagger import Taggers
 from recur.options import Range, checked
 from recur.runs import Run
@@ -162,7 +163,9 @@ def _words(given: str | Sequence[str]) -> tuple[str, ...]:
     """Of a line, or as they come."""
     words = tuple(given.split() if isinstance(given, str) else given)
     if not words or not all(isinstance(word, str) and word for word in words):
-        raise TextError(f"a sentence is words between spaces, or a list of them, got {shown(given)}")
+        raise TextError(
+            Message("a sentence is words between spaces, or a list of them, got {given}", given=shown(given))
+        )
     return words
 
 

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from recur.data.signals import labels_of, read_signals
 from recur.decoding.ctc import Labelling, Language, best_path, prefix_beam
 from recur.errors import OptionError, TextError
-from recur.i18n import said
+from recur.i18n import Message
 from recur.models.signals import NO_LABEL, SignalTagger, Transcriber
 from recur.runs import Vocabs
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
@@ -168,7 +168,7 @@ class Transcribe(SignalTag):
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if metrics.get("empty", 0) > 0.5:
             more = f"--epochs {2 * (self.options.epochs or 30):g}"
-            yield Remark(said("most outputs are empty: CTC begins with blanks and has not left them"), more)
+            yield Remark(Message("most outputs are empty: CTC begins with blanks and has not left them"), more)
 
     def new_model(self, vocabs: Vocabs) -> Transcriber:
         return Transcriber(self.width(vocabs), len(classes_of(vocabs["labels"])), self.options)

@@ -11,7 +11,7 @@ import torch
 
 from recur.data.text import read_tagged
 from recur.errors import OptionError
-from recur.i18n import said
+from recur.i18n import Message
 from recur.models import OutputTagger, WordTagger
 from recur.models.tagger import Taggers
 from recur.runs import Vocabs
@@ -138,7 +138,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
 
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if share := metrics.get("unseen"):
-            unseen = said(
+            unseen = Message(
                 "{share} of the words have tags that training did not, each of them an error",
                 share=show("unseen", share),
             )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from recur.i18n import Message
 from recur.tasks.classes import most_frequent
 from recur.tasks.classify.tfidf import Labelled, best_linear, gram_vocab
 
@@ -23,4 +24,7 @@ def plain_models(train: Labelled, valid: Labelled, classes: Sequence[str]) -> di
             found: list[int] = linear.model(texts)[1].argmax(-1).tolist()
         return found
 
-    return {f"always {classes[always]}": lambda texts: [always] * len(texts), linear.regression: guess}
+    return {
+        Message("always {answer}", answer=classes[always]): lambda texts: [always] * len(texts),
+        linear.regression: guess,
+    }

@@ -11,6 +11,7 @@ import torch
 
 from recur.data.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
 from recur.errors import TextError
+from recur.i18n import Message
 from recur.models import TreeModel
 from recur.models.signals import NO_LABEL
 from recur.runs import Run
@@ -76,7 +77,7 @@ class TreeClassifier(Predictor[TreeModel]):
             return restructured(parse_tree(line, f"line {number}"), structure)
         words = tuple(line.split())
         if not words:
-            raise TextError(f"line {number} has no word")
+            raise TextError(Message("line {n} has no word", n=number))
         children = structure_of(structure, len(words))
         return Tree(words, children, (None,) * len(children))
 

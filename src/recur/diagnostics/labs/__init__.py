@@ -9,9 +9,9 @@ clipping      g ← min(1, θ/‖g‖) g turns a step over a cliff into a small 
 parameters    a table of τ steps has O(k^τ) numbers, n-grams those that a text has, a network a constant number
 """
 
-from recur.diagnostics.lab.gradients import clipping, exploding, forget_gate, vanishing
-from recur.diagnostics.lab.parameters import parameters
-from recur.diagnostics.lab.truncation import Experiment, truncation
-from recur.diagnostics.lab.variance import variance
+from recur.diagnostics.labs.gradients import clipping, exploding, forget_gate, vanishing
+from recur.diagnostics.labs.parameters import parameters
+from recur.diagnostics.labs.truncation import Experiment, truncation
+from recur.diagnostics.labs.variance import variance
 
 __all__ = ["Experiment", "clipping", "exploding", "forget_gate", "parameters", "truncation", "vanishing", "variance"]

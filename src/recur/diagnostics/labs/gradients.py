@@ -13,8 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from recur.diagnostics.figures import canvas, legend, level
 from recur.diagnostics.gradient_flow import fit_decay, flow, memory_paths
-from recur.diagnostics.lab.truncation import Experiment, Recall, recall_batch
+from recur.diagnostics.labs.truncation import Experiment, Recall, recall_batch
 from recur.diagnostics.subject import Subject
+from recur.i18n import Message
 from recur.nn import Init, Recurrent
 from recur.utils.types import JsonObject
 
@@ -26,20 +27,29 @@ def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     """The gradient's norm by lag for σ, for tanh, and along the memory of an LSTM."""
     torch.manual_seed(seed)
     x = torch.randn(8, T, 4)
-    curves = {
-        f"Elman, {name}": flow(Subject.of(Recurrent(cell, 4, H), x))["layer 1, h"].norms
-        for name, cell in (("σ", "elman-sigmoid"), ("tanh", "elman"))
+    curves: dict[str, list[float]] = {
+        name: flow(Subject.of(Recurrent(cell, 4, H), x))["layer 1, h"].norms
+        for name, cell in ((Message("Elman, σ"), "elman-sigmoid"), (Message("Elman, tanh"), "elman"))
     }
     lstm = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=4.0)), x)
     curves["LSTM, along c"] = memory_paths(lstm, rows=8, steps=T)["layer 1"].memory[1:].tolist()
     figure = shares_figure(curves, "share of the gradient left", "how gradients vanish")
     s, t, c = (fit_decay(np.array(curve)) for curve in curves.values())
     kept = curves["LSTM, along c"][-1] / curves["LSTM, along c"][0]
-    paragraph = (
-        f"The gradient of one step's loss, followed back through {T} steps of random input. With σ, whose slope is at "
-        f"most 1/4, it is multiplied by {s.decay:.2f} a step and 1 % is left after {s.memory}; with tanh, "
-        f"slope at most 1, by {t.decay:.2f}, and after {t.memory}. Along the memory of an LSTM with forget bias "
-        f"4 it is multiplied by the forget gate alone, {c.decay:.3f} a step: {kept:.0%} is left after {T - 2}."
+    paragraph = Message(
+        "The gradient of the loss at one step, followed back through {T} steps of random input. With σ, whose slope "
+        "is at most 1/4, each step multiplies it by {sigma:.2f}, and 1 % is left after {sigma_steps}. With tanh, "
+        "whose slope is at most 1, the factor is {tanh:.2f}, and 1 % is left after {tanh_steps}. Along the memory of "
+        "an LSTM with forget bias 4 the forget gate alone multiplies it, by {lstm:.3f} per step: {kept:.0%} is left "
+        "after {n} steps.",
+        T=T,
+        sigma=s.decay,
+        sigma_steps=s.memory,
+        tanh=t.decay,
+        tanh_steps=t.memory,
+        lstm=c.decay,
+        kept=kept,
+        n=T - 2,
     )
     return Experiment(figure, paragraph, {name: found._asdict() for name, found in zip(curves, (s, t, c), strict=True)})
 
@@ -79,15 +89,24 @@ def exploding(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     low, one, high, held = numbers.values()
     small, same, large, saturated = gradients.values()
     numbers["gradient"] = gradients
-    paragraph = (
-        f"h_t = W h_{{t−1}} with every eigenvalue of W at 0.9, 1 or 1.1 in absolute value. After {T} steps "
-        f"the state's norm "
-        f"is {low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {0.9**T:.2g}, 1.1^{T} = {1.1**T:.3g}. On the "
-        f"way back the "
-        f"gradient meets Wᵀ at every step, and after {T} steps it is {small:.2g}, {same:.2g} and {large:.3g} "
-        f"of what it "
-        f"was: what grows forward explodes backward. tanh bounds the state ({held:.2g}), and where units saturate its "
-        f"slope is below 1: the same W then multiplies the gradient by {saturated:.2g} in place of {large:.3g}."
+    paragraph = Message(
+        "h_t = W h_{{t−1}}, where every eigenvalue of W has the absolute value 0.9, 1 or 1.1. After {T} steps the "
+        "norm of the state is {low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {low_power:.2g}, 1.1^{T} = "
+        "{high_power:.3g}. In the backward pass each step multiplies the gradient by Wᵀ, and after {T} steps "
+        "{small:.2g}, {same:.2g} and {large:.3g} of it are left: what grows forward explodes backward. tanh bounds "
+        "the state ({held:.2g}). Where units saturate, its slope is below 1: the same W then multiplies the gradient "
+        "by {saturated:.2g} instead of {large:.3g}.",
+        T=T,
+        low=low,
+        one=one,
+        high=high,
+        low_power=0.9**T,
+        high_power=1.1**T,
+        small=small,
+        same=same,
+        large=large,
+        held=held,
+        saturated=saturated,
     )
     return Experiment(figure, paragraph, numbers)
 
@@ -117,12 +136,13 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
         curves[f"b = {bias:g}, σ(b) = {1 / (1 + np.exp(-bias)):.2f}".replace("-", "−")] = path[1:].tolist()
     figure = shares_figure(curves, "share of the gradient left along c", "the forget gate decides what is left")
     decays = {name: fit_decay(np.array(curve)) for name, curve in curves.items()}
-    listed = "; ".join(f"{name}: × {found.decay:.3f}" for name, found in decays.items())
-    paragraph = (
-        f"∂c_t/∂c_{{t−1}} = f_t along the memory, so the forget gate is the gradient's decay. A step multiplies it, "
-        f"with a bias of b, by what was measured over {T} steps: {listed}. With f near 0 the past is cut off on "
-        f"purpose; with f near 1 it is kept as in the LSTM of 1997, which had no forget gate. This is why its bias is "
-        f"often initialised to 1 or more."
+    paragraph = Message(
+        "∂c_t/∂c_{{t−1}} = f_t along the memory, so the forget gate is the decay of the gradient. The factor per step "
+        "for each forget bias b, measured over {T} steps: {factors}. With f near 0 the past is cut off on purpose. "
+        "With f near 1 it is kept, as in the LSTM of 1997, which had no forget gate. For this reason the bias is "
+        "often initialised to 1 or more.",
+        T=T,
+        factors="; ".join(f"{name}: × {found.decay:.3f}" for name, found in decays.items()),
     )
     return Experiment(figure, paragraph, {name: found._asdict() for name, found in decays.items()})
 
@@ -154,7 +174,7 @@ def clipping(seed: int = 0, H: int = 16, T: int = 10, steps: int = 150, theta: f
     level(left, math.log(2), "chance, log 2")
     left.set(xlabel="step of training", ylabel="loss", title="what is learned")
     legend(left)
-    level(right, theta, f"clipped above {bounded}")
+    level(right, theta, Message("clipped above {bound}", bound=bounded))
     right.set(xlabel="step of training", ylabel="‖g‖ before clipping", ylim=(1e-4, None), title="the gradient's norm")
     legend(right, "lower left")
     numbers: JsonObject = {
@@ -168,13 +188,18 @@ def clipping(seed: int = 0, H: int = 16, T: int = 10, steps: int = 150, theta: f
     share = float(np.mean([n > theta for n in norms[bounded]]))
     free, bound_ = numbers["no clipping"], numbers[bounded]
     numbers["clipped"] = share
-    paragraph = (
-        f"Plain gradient descent on an Elman network whose W has radius 1.6, which is to name the first of "
-        f"{T} symbols; "
-        f"guessing has a loss of {math.log(2):.2f}. Without clipping the gradient's norm reaches "
-        f"{free['norm']:.3g}, one "
-        f"step over the cliff undoes what was learned, and the last ten losses are {free['last_loss']:.3g} on average. "
-        f"With g ← min(1, θ/‖g‖) g and {bounded}, {share:.0%} of the steps are shortened, none turned, and the loss "
-        f"falls to {bound_['last_loss']:.2g}."
+    paragraph = Message(
+        "Gradient descent on an Elman network whose W has spectral radius 1.6 and which must recall the first of {T} "
+        "symbols; guessing has a loss of {guess:.2f}. Without clipping the gradient norm reaches {norm:.3g}. One step "
+        "over the cliff undoes what was learned, and the mean of the last ten losses is {last:.3g}. With g ← min(1, "
+        "θ/‖g‖) g and {bound}, {share:.0%} of the steps are shortened, none changes its direction, and the loss falls "
+        "to {loss:.2g}.",
+        T=T,
+        guess=math.log(2),
+        norm=free["norm"],
+        last=free["last_loss"],
+        bound=bounded,
+        share=share,
+        loss=bound_["last_loss"],
     )
     return Experiment(figure, paragraph, numbers)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from recur.baselines.ngram.counts import Counts, Sequences
 from recur.data.text import Corpus, Vocab
 from recur.diagnostics.figures import INK, canvas, legend
-from recur.diagnostics.lab.truncation import Experiment
+from recur.diagnostics.labs.truncation import Experiment
 from recur.errors import OptionError
+from recur.i18n import Message
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,9 +63,13 @@ def table_size(k: int, tau: int) -> int:
 def parameters(k: int, network: Network, longest: int = 6, text: CountedText | None = None) -> Experiment:
     """A table over k tokens, the n-grams of a text, and a network, by how many tokens they span."""
     if k < 1:
-        raise OptionError(f"--k must be at least 1, got {k}")
+        raise OptionError(Message("{name} must be at least {least}, got {value}", name="--k", least="1", value=k))
     if not 1 <= longest <= LONGEST:
-        raise OptionError(f"--tau must lie in 1 … {LONGEST}, got {longest}")
+        raise OptionError(
+            Message(
+                "{name} must lie in {low} … {high}, got {given}", name="--tau", low="1", high=LONGEST, given=longest
+            )
+        )
     steps = range(1, longest + 1)
     tables = [table_size(k, tau) for tau in steps]
     counted = [] if text is None else [text.of_order(n) for n in steps]
@@ -78,15 +83,19 @@ def parameters(k: int, network: Network, longest: int = 6, text: CountedText | N
         "table": tables,
         "network_smaller_than_table_from": beyond,
     }
-    paragraph = (
-        f"A table over sequences of τ out of k = {k:,} tokens has k^τ numbers: {short(tables[0])} for one token, "
-        f"{short(tables[-1])} for {longest}. {network.name} has {network.size:,} parameters, however long the "
-        f"sequence: it reads every step with the same weights. "
+    paragraph = Message(
+        "A table over sequences of τ out of k = {k:,} tokens has k^τ numbers: {first} for one token, {last} for {tau}. "
+        "{network} has {size:,} parameters for any length: it reads every step with the same weights. {comparison}",
+        k=k,
+        first=short(tables[0]),
+        last=short(tables[-1]),
+        tau=longest,
+        network=network.name,
+        size=network.size,
+        comparison=Message("With one token there is nothing to distinguish, and the table never grows.")
+        if beyond is None
+        else Message("From τ = {beyond} on the network is smaller than the table.", beyond=beyond),
     )
-    if beyond is None:
-        paragraph += "With one token there is nothing to tell apart, and the table never grows."
-    else:
-        paragraph += f"From τ = {beyond} on the network is smaller than the table."
     if text is not None:
         numbers |= {
             "text": text.name,
@@ -95,22 +104,29 @@ def parameters(k: int, network: Network, longest: int = 6, text: CountedText | N
             "ngram_parameters": counted,
             "network_smaller_than_ngrams_from": beyond_ngrams,
         }
-        share = text.ngrams[-1] / tables[-1]
-        paragraph += (
-            f" An n-gram model keeps what was seen: of the k^{longest} sequences {text.name} ({text.tokens:,} tokens) "
-            f"has {text.ngrams[-1]:,} ({share:.2g} of them), and a model of order {longest} keeps "
-            f"{counted[-1]:,} numbers, probabilities and back-off weights. "
+        paragraph = Message(
+            "{paragraph} An n-gram model keeps the n-grams of its text: of the k^{tau} sequences, {text} ({tokens:,} "
+            "tokens) has {ngrams:,} ({share:.2g} of them), and a model of order {tau} keeps {kept:,} numbers, "
+            "probabilities and back-off weights. {comparison}",
+            paragraph=paragraph,
+            tau=longest,
+            text=text.name,
+            tokens=text.tokens,
+            ngrams=text.ngrams[-1],
+            share=text.ngrams[-1] / tables[-1],
+            kept=counted[-1],
+            comparison=Message("Up to order {tau} it is smaller than the network: the text is short.", tau=longest)
+            if beyond_ngrams is None
+            else Message(
+                "From order {order} on the network is smaller than the n-gram model, too.", order=beyond_ngrams
+            ),
         )
-        if beyond_ngrams is None:
-            paragraph += f"Up to order {longest} it is smaller than the network: the text is short."
-        else:
-            paragraph += f"From order {beyond_ngrams} on the network is smaller than that, too."
     return Experiment(_figure(tables, counted, network), paragraph, numbers)
 
 
 def short(number: int) -> str:
     """A number that may have many digits."""
-    return f"{number:,}" if number < 10**9 else f"{number:.2e}" if number < 10**300 else "more than 10³⁰⁰"
+    return f"{number:,}" if number < 10**9 else f"{number:.2e}" if number < 10**300 else Message("more than 10³⁰⁰")
 
 
 def _figure(tables: Sequence[int], counted: Sequence[int], network: Network) -> Figure:
@@ -120,7 +136,7 @@ def _figure(tables: Sequence[int], counted: Sequence[int], network: Network) -> 
     axis.semilogy(*zip(*drawable, strict=True), "o-", ms=3, label="table, k^τ")
     if counted:
         axis.semilogy(steps, counted, "o-", ms=3, label="n-grams of the text")
-    axis.axhline(network.size, color=INK, lw=1, ls="--", label=f"network: {network.size:,}")
+    axis.axhline(network.size, color=INK, lw=1, ls="--", label=Message("network: {size:,}", size=network.size))
     axis.set(xlabel="tokens spanned, τ", ylabel="numbers", title="how many numbers a model has")
     legend(axis)
     return figure

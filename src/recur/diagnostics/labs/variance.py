@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from recur.diagnostics.figures import COLOURS, INK, canvas, legend
-from recur.diagnostics.lab.truncation import Experiment
+from recur.diagnostics.labs.truncation import Experiment
 from recur.errors import OptionError
+from recur.i18n import Message
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,9 +57,13 @@ def variance_for(n: int, target: float) -> float:
 def variance(seed: int = 0, steps: int = 60, target: float = 0.1, H: int = 64, networks: int = 400) -> Experiment:
     """One weight for all steps beside one for each, single weights and matrices; `target` is v*."""
     if not 1 <= steps <= LONGEST:
-        raise OptionError(f"--steps must lie in 1 … {LONGEST}, got {steps}")
+        raise OptionError(
+            Message(
+                "{name} must lie in {low} … {high}, got {given}", name="--steps", low="1", high=LONGEST, given=steps
+            )
+        )
     if not 0 < target < float("inf"):
-        raise OptionError(f"--target must be above 0, got {target}")
+        raise OptionError(Message("{name} must be above {low}, got {value}", name="--target", low="0", value=target))
     v = variance_for(steps, target)
     draw = torch.Generator().manual_seed(seed)
     figure, (left, right) = canvas(2)
@@ -78,18 +83,32 @@ def variance(seed: int = 0, steps: int = 60, target: float = 0.1, H: int = 64, n
         },
     }
     last = single[-1]
-    paragraph = (
-        f"Single weights first. One w for all steps: with v = ⁿ√v* the variance of wⁿ should be v* = {target:g}, and "
-        f"after {SHORT} steps it is {last['shared']:.3g} (theory {last['shared_theory']:.3g}): the more steps, the "
-        f"further off. A weight of its own for each step: {last['own']:.3g} (theory {target:g}). As networks of {H} "
-        f"units with entries of variance v/{H} and v = {target:g}^(1/{steps}) = {v:.3f}: after {steps} steps the mean "
-        f"of ‖h‖² is {measured:.3g} with a matrix for each step (theory v^{steps} = {v**steps:.3g}), and of "
-        f"{networks} networks eight in ten lie between {spread[0]:.2g} and {spread[2]:.2g}. With one matrix for all "
-        f"steps eight in ten lie between {power_spread[0]:.2g} and {power_spread[2]:.2g}: each draw of W has its own "
-        f"largest eigenvalue, and its power vanishes or explodes. The gradient meets the same factors in the other "
-        f"order and fares alike. Weights for each step, their variance chosen for the length, are a remedy for deep "
-        f"networks of a fixed depth; a recurrent network shares W, so what is left to it is W near orthogonal "
-        f"(--init orthogonal), gates, and clipping."
+    paragraph = Message(
+        "Single weights first. One w for all steps: with v = ⁿ√v* the variance of wⁿ should be v* = {target:g}, and "
+        "after {short} steps it is {shared:.3g} (theory {shared_theory:.3g}): the error grows with the steps. One "
+        "weight per step: {own:.3g} (theory {target:g}). Next, networks of {H} units with entries of variance v/{H} "
+        "and v = {target:g}^(1/{steps}) = {v:.3f}. With one matrix per step the mean of ‖h‖² after {steps} steps is "
+        "{measured:.3g} (theory v^{steps} = {power:.3g}), and of {networks} networks 80 % are between {a:.2g} and "
+        "{b:.2g}. With one matrix for all steps 80 % are between {c:.2g} and {d:.2g}: each draw of W has its own "
+        "largest eigenvalue, whose powers vanish or explode. The gradient is multiplied by the same factors in "
+        "reverse order and behaves alike. One weight per step, with a variance chosen for the length, is a remedy for "
+        "deep networks of a fixed depth. A recurrent network shares W; its remedies are W near orthogonal (--init "
+        "orthogonal), gates and clipping.",
+        target=target,
+        short=SHORT,
+        shared=last["shared"],
+        shared_theory=last["shared_theory"],
+        own=last["own"],
+        H=H,
+        steps=steps,
+        v=v,
+        measured=measured,
+        power=v**steps,
+        networks=networks,
+        a=spread[0],
+        b=spread[2],
+        c=power_spread[0],
+        d=power_spread[2],
     )
     return Experiment(figure, paragraph, numbers)
 

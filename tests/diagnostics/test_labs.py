@@ -13,9 +13,9 @@ from recur.baselines import ngram
 from recur.cells import make_cell
 from recur.cli.app import run
 from recur.data.text import Corpus, fit_vocab
-from recur.diagnostics.lab.parameters import count_text
-from recur.diagnostics.lab.truncation import reach
-from recur.diagnostics.lab.variance import power_variance, product_variance
+from recur.diagnostics.labs.parameters import count_text
+from recur.diagnostics.labs.truncation import reach
+from recur.diagnostics.labs.variance import power_variance, product_variance
 from recur.ops import scan
 from tests.cli.test_cli import json_of
 

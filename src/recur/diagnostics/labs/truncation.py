@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from recur.diagnostics.figures import COLOURS, INK, canvas, legend
+from recur.i18n import Message
 from recur.nn import Init, Recurrent
 from recur.ops.bptt import BPTT
 from recur.utils.types import JsonObject
@@ -71,22 +72,42 @@ def truncation(seed: int = 0, lag: int = 10, steps: int = 150, T: int = 40) -> E
     left.annotate(
         "chance", (0.5, "truncated:3"), (6, 0), textcoords="offset points", color=INK, fontsize=9, va="center"
     )
-    left.set(xlabel="share of right answers", xlim=(0, 1.05), title=f"recall over {lag} steps")
+    left.set(xlabel="share of right answers", xlim=(0, 1.05), title=Message("recall over {lag} steps", lag=lag))
     _draw_errors(right, gradients)
     cut, slid, drawn = (gradients[mode] for mode in MEASURED[1:])
-    paragraph = (
-        f"The first of {lag + 1} symbols has to be named at the end; chance is 50 %. After {steps} steps an LSTM is "
-        f"right {accuracy['truncated:3']:.0%} with truncated:3, {accuracy['truncated:5']:.0%} with truncated:5 and "
-        f"{accuracy['sliding:5']:.0%} with sliding:5: no gradient reaches back over {lag} steps, so nothing teaches it "
-        f"to keep the symbol. With truncated:20, wider than the lag, it is right {accuracy['truncated:20']:.0%}, with "
-        f"full backpropagation {accuracy['full']:.0%}, cut at random (randomized:0.9) "
-        f"{accuracy['randomized:0.9']:.0%}. The gradients of one network with a loss at each of {T} steps, beside the "
-        f"full one: truncated:5 reaches back {cut.reach:.1f} steps on average and is off by {cut.bias:.0%}, always the "
-        f"same way; sliding:5 reaches back {slid.reach:.1f} and is off by {slid.bias:.0%}, for {slid.rows} rows in the "
-        f"place of one and {slid.time:.1f} times the processor's time of full backpropagation (truncated: "
-        f"{cut.time:.1f}); randomized:0.8 is off by {drawn.bias:.0%} in the mean of {DRAWS} draws, of which "
-        f"{drawn.noise:.0%} is what so many draws leave by chance, and a single draw by {drawn.spread:.0%}: unbiased, "
-        f"and noisy."
+    paragraph = Message(
+        "The network must recall the first of {n} symbols at the end; guessing is right in 50 %. After {steps} "
+        "training steps an LSTM is right in {t3:.0%} with truncated:3, {t5:.0%} with truncated:5 and {s5:.0%} with "
+        "sliding:5: no gradient spans {lag} steps, so nothing teaches it to keep the symbol. With truncated:20, wider "
+        "than the lag, it is right in {t20:.0%}, with full backpropagation in {full:.0%}, and with random truncation "
+        "(randomized:0.9) in {r9:.0%}. Gradients of one network with a loss at each of {T} steps, compared with the "
+        "full gradient: truncated:5 reaches back {cut_reach:.1f} steps on average and has a bias of {cut_bias:.0%}. "
+        "sliding:5 reaches back {slid_reach:.1f} steps and has a bias of {slid_bias:.0%}; it needs {rows} rows "
+        "instead of one and {slid_time:.1f} times the processor time of full backpropagation (truncated: "
+        "{cut_time:.1f}). The mean of {draws} draws of randomized:0.8 is off by {drawn_bias:.0%}, of which "
+        "{noise:.0%} is the sampling error of that many draws; a single draw is off by {spread:.0%}: unbiased, but "
+        "noisy.",
+        n=lag + 1,
+        steps=steps,
+        t3=accuracy["truncated:3"],
+        t5=accuracy["truncated:5"],
+        s5=accuracy["sliding:5"],
+        lag=lag,
+        t20=accuracy["truncated:20"],
+        full=accuracy["full"],
+        r9=accuracy["randomized:0.9"],
+        T=T,
+        cut_reach=cut.reach,
+        cut_bias=cut.bias,
+        slid_reach=slid.reach,
+        slid_bias=slid.bias,
+        rows=slid.rows,
+        slid_time=slid.time,
+        cut_time=cut.time,
+        drawn_bias=drawn.bias,
+        draws=DRAWS,
+        noise=drawn.noise,
+        spread=drawn.spread,
     )
     numbers = {"accuracy": accuracy, "gradient": {mode: found._asdict() for mode, found in gradients.items()}}
     return Experiment(figure, paragraph, numbers)
