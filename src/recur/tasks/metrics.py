@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from recur.i18n import Message
+
 
 class Metric(NamedTuple):
     words: str
@@ -85,8 +87,15 @@ def _shown(metric: Metric, value: float) -> str:
 
 def words(name: str) -> str:
     """`valid_macro_f1` → `valid macro F1`."""
-    part, found, _ = name.partition("_")
-    return f"{part} {metric_of(name).words}" if found and part in ("valid", "train", "test") else metric_of(name).words
+    part, _, rest = name.partition("_")
+    metric = metric_of(name).words
+    if rest and part == "valid":
+        return Message("valid {metric}", metric=metric)
+    if rest and part == "train":
+        return Message("train {metric}", metric=metric)
+    if rest and part == "test":
+        return Message("test {metric}", metric=metric)
+    return metric
 
 
 def better(name: str, a: float, b: float) -> bool:
