@@ -175,7 +175,7 @@ def test_a_sigmoid_network_vanishes() -> None:
     assert found.value < found.threshold
     bound = spectrum(subject)
     assert bound.finding.level is Level.WARNING
-    assert "must vanish" in bound.finding.verdict
+    assert "vanish for any input" in bound.finding.verdict
     assert bound.numbers["slope"]["bound"] == 0.25
     assert 0 < bound.numbers["slope"]["largest"] <= 0.25
     assert jacobians(subject).finding.level is Level.WARNING
@@ -232,7 +232,7 @@ def test_a_matrix_whose_powers_die_lets_gradients_vanish_in_the_long_run() -> No
         net.weight_hh_l0.copy_(torch.tensor([[0.8, 2.0], [0.0, 0.8]], **DOUBLE))
     found = spectrum(Subject.of(net, sequence())).finding
     assert found.level is Level.WARNING
-    assert "W makes gradients vanish in the long run" in found.verdict
+    assert "gradients vanish in the long run" in found.verdict
     assert "1 % is left after 21 steps" in found.verdict
 
 

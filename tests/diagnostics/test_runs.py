@@ -75,14 +75,14 @@ def test_a_healthy_network_that_was_stopped_early(healthy: Language) -> None:
 def test_a_rate_that_is_too_high_is_named_first(tmp_path: Path) -> None:
     condition, found = named_first(fit(tmp_path / "fast", rate=0.4))
     assert condition == "rate too high"
-    assert "the size that --rate 0.4 makes changes the loss" in found.verdict
+    assert "the size of --rate 0.4 changes the loss" in found.verdict
     assert found.tries[0].option in ("--rate 0.04", "--rate 0.013", "--rate 0.004")
 
 
 def test_a_window_of_two_is_named_first(tmp_path: Path) -> None:
     condition, found = named_first(fit(tmp_path / "narrow", window=2, cell="gru", hidden=64, steps=2000))
     assert condition == "window too short"
-    assert "context from beyond its 2 steps lowers the loss" in found.verdict
+    assert "context beyond the 2 steps of the window lowers the loss" in found.verdict
     assert found.tries[0].option == "--window 32"
 
 
@@ -168,7 +168,7 @@ def test_a_run_that_ended_by_itself_diverged(healthy: Language, monkeypatch: pyt
     assert training(healthy, ended).finding.level is Level.FAULT
     assert "diverged at step 7: nan" in training(healthy, ended).finding.verdict
     worse = [{"step": 1, "valid_loss": 25.0, "valid_perplexity": 7e10, "train_loss": 11.0}]
-    assert "worse than guessing" in training(healthy, worse).finding.verdict
+    assert "worse than uniform guessing" in training(healthy, worse).finding.verdict
     assert training(healthy, []).finding.level is Level.UNKNOWN
 
 
@@ -323,7 +323,7 @@ def test_copying_counts_what_stands_in_the_training_text() -> None:
     foreign = np.random.default_rng(0).integers(0, 97, 400)
     memorised = copied([training_ids[50:250]], foreign, training_ids)
     assert memorised.finding.level is Level.WARNING
-    assert "it writes out its training text" in memorised.finding.verdict
+    assert "the model has memorised its training text" in memorised.finding.verdict
     assert copied([foreign], foreign, training_ids).finding.level is Level.OK
 
 

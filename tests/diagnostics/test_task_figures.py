@@ -84,9 +84,9 @@ def looking(*maps: list[list[float]]) -> Any:
 def test_attention_that_is_sharp_blurred_or_leaves_out() -> None:
     sharp = attention(looking([], [[0.99, 0.005, 0.005], [0.005, 0.99, 0.005], [0.005, 0.005, 0.99]]))
     assert (sharp.finding.level, sharp.numbers["right"]) == (Level.OK, [True]), "of those that wrote something"
-    assert attention(looking([[0.3, 0.4, 0.3]])).finding.verdict.startswith("attention is blurred")
+    assert attention(looking([[0.3, 0.4, 0.3]])).finding.verdict.startswith("attention is diffuse")
     left = attention(looking([[0.99, 0.005, 0.005]] * 3))
-    assert left.finding.verdict.startswith("parts of the source are left out")
+    assert left.finding.verdict.startswith("attention does not cover the source")
     assert left.finding.value == pytest.approx(2 / 3)
     assert attention(looking([])).finding.level is Level.UNKNOWN
     without = looking()

@@ -92,7 +92,7 @@ def test_a_network_without_time_says_what_is_not_measured(task: str, models: dic
     own = {"classes", "length", "tree depth"} if task == "tree" else set()
     assert set(said) == {"network", "training", "rate", "fit"} | own
     assert f"the network of this {task} run" in said["network"]
-    assert "has no recurrent layer that reads along time" in found.html()
+    assert "has no recurrent layer over time" in found.html()
     with pytest.raises(OptionError, match="has no recurrent layer"):
         Subject.of(models[task])
 

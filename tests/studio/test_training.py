@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from recur.errors import RecurError
+from recur.errors import OptionError, RecurError
 from recur.i18n import translate
 from recur.options import Form, hints, value_of
 from recur.runs import holder_of, read_jsonl
@@ -35,7 +35,7 @@ from recur.studio.summaries import measurements
 from recur.studio.texts import Texts, clean_name
 from recur.studio.turns import Turns
 from recur.studio.watch import Watch
-from recur.tasks import options_class, task_names
+from recur.tasks import make_options, options_class, task_names
 from tests.studio.conftest import BOOK, TOKEN, Served
 from tests.studio.raw import HOST, request, talk
 

@@ -107,7 +107,7 @@ def test_a_held_out_part_begins_where_it_stands_in_its_text(tmp_path: Path) -> N
 def test_the_probe_sees_what_depends_on_t() -> None:
     logits = torch.zeros(400, 2, dtype=torch.float64)
     by_place, by_turns = (time_as_input(logits, y).finding for y in (torch.arange(400) // 200, torch.arange(400) % 2))
-    assert "knowing the place t in the text gains 0.532" in by_place.verdict
+    assert "knowing the position t in the text gains 0.532" in by_place.verdict
     assert by_place.level > by_turns.level
 
 

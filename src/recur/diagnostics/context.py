@@ -76,14 +76,16 @@ def loss_by_context(
     numbers["window"] = subject.backpropagated
     best_gain = found[min(found)] - best
     detail = Message(
-        "{used} tokens bring all that {longest} bring: {gain:.2f} nats less than the last token alone",
+        "{used} tokens of context are as good as {longest}: {gain:.2f} nats per token better than the last token alone",
         used=used, longest=longest, gain=best_gain,
     )  # fmt: skip
     if used < LITTLE and longest > 8:
-        verdict = Message("hardly any context is used: {detail}", detail=detail)
+        verdict = Message("the network uses almost no context: {detail}", detail=detail)
         finding = Finding("context", Level.WARNING, used, LITTLE, verdict)
     else:
-        finding = Finding("context", Level.OK, used, LITTLE, Message("context is used: {detail}", detail=detail))
+        finding = Finding(
+            "context", Level.OK, used, LITTLE, Message("the network uses its context: {detail}", detail=detail)
+        )
     return Measurement(finding, numbers)
 
 
@@ -92,12 +94,14 @@ def window(subject: Subject) -> Measurement:
     learn to use more of it, were they to reach further. How much gradient lies there says nothing of that."""
     trained = subject.backpropagated
     if trained is None or not subject.is_language:
-        return Measurement(Finding("window", Level.OK, 0.0, BEYOND, Message("no window cut its gradients")))
+        return Measurement(Finding("window", Level.OK, 0.0, BEYOND, Message("the gradients are not truncated")))
     factors = (1, 2, 4) if trained >= 32 else (1, 4, 16)
     lengths = tuple(dict.fromkeys((1, *(trained * n for n in factors if trained * n <= 512))))
     found = losses_by_context(subject, lengths, min(PLACES, READ // sum(lengths)))
     if max(found) <= trained:
-        few = Message("not known: the text is too short for contexts beyond the window of {window}", window=trained)
+        few = Message(
+            "unknown: the text is too short to test contexts longer than the window of {window} steps", window=trained
+        )
         return Measurement(Finding("window", Level.UNKNOWN, 0.0, BEYOND, few))
     means = {n: float(each.mean()) for n, each in found.items()}
     best = min((n for n in means if n >= trained), key=lambda n: means[n])
@@ -106,14 +110,14 @@ def window(subject: Subject) -> Measurement:
     share = gain / (max(means[1] - means[trained], 0.0) + gain) if gain > 0 else 0.0
     numbers = {"window": trained, "lengths": list(means), "losses": list(means.values()), "gain": gain, "error": error}
     detail = Message(
-        "context from beyond its {window} steps lowers the loss by {gain:.3f} nats a token, "
-        "{share:.0%} of what all context brings",
+        "context beyond the {window} steps of the window lowers the loss by {gain:.3f} nats per token, {share:.0%} of "
+        "the gain from all context",
         window=trained, gain=gain, share=share,
     )  # fmt: skip
     if not (share > BEYOND and gain > max(NATS, CERTAIN * error)):
-        verdict = Message("the window is long enough: {detail}", detail=detail)
+        verdict = Message("the truncation window is long enough: {detail}", detail=detail)
         return Measurement(Finding("window", Level.OK, share, BEYOND, verdict), numbers)
-    verdict = Message("the window is too short: {detail}, and nothing teaches the network to use it", detail=detail)
+    verdict = Message("the truncation window is too short: {detail}, but no gradient reaches that far", detail=detail)
     tries = (wider_window(max(WIDEN * trained, SHORTEST)),)
     return Measurement(Finding("window", Level.FAULT, share, BEYOND, verdict, tries), numbers)
 
@@ -133,11 +137,12 @@ def loss_by_position(subject: Subject, length: int = 64) -> Measurement:
     gains = zero - carried
     gain, late = float(gains.mean()), float(gains[length // 2 :].mean())
     detail = Message(
-        "a state carried into a window of {length} is worth {gain:.3f} nats a token, {late:.3f} in its second half",
+        "carrying the state into a window of {length} steps gains {gain:.3f} nats per token, {late:.3f} in the second "
+        "half of the window",
         length=length, gain=gain, late=late,
     )  # fmt: skip
     if gain < HARM:
-        verdict = Message("carrying the state does harm: {detail}", detail=detail)
+        verdict = Message("carrying the state between windows raises the loss: {detail}", detail=detail)
         finding = Finding("position", Level.WARNING, gain, HARM, verdict)
     else:
         finding = Finding("position", Level.OK, gain, HARM, detail)
@@ -163,7 +168,8 @@ def saliency(subject: Subject, at: int = -1, back: int = 60) -> Measurement:
         "probability": float(log_p.exp()),
     }
     verdict = Message(
-        "one prediction depends on tokens {lag:.1f} back on average; {last:.0%} of it on the last one",
+        "the prediction depends on tokens {lag:.1f} steps back on average; {last:.0%} of its saliency is on the last "
+        "token",
         lag=mean_lag, last=float(share[-1]),
     )  # fmt: skip
     return Measurement(Finding("saliency", Level.OK, mean_lag, 1.0, verdict), numbers)
@@ -215,15 +221,15 @@ def time_as_input(logits: Tensor, y: Tensor) -> Measurement:
     by_time = [float(error[block == k].mean()) for k in range(BLOCKS)]
     gain = losses["without"] - losses["with"]
     detail = Message(
-        "knowing the place t in the text gains {gain:.3f} nats a token on blocks held out ({without:.3f} → "
+        "knowing the position t in the text gains {gain:.3f} nats per token on held-out blocks ({without:.3f} → "
         "{with_:.3f})",
         gain=gain, without=losses["without"], with_=losses["with"],
     )  # fmt: skip
     if gain > GAIN:
-        verdict = Message("the error depends on the place in the text: {detail}", detail=detail)
+        verdict = Message("the text is not stationary: {detail}", detail=detail)
         finding = Finding("stationarity", Level.WARNING, gain, GAIN, verdict)
     else:
-        verdict = Message("the error does not depend on the place in the text: {detail}", detail=detail)
+        verdict = Message("the text is stationary: {detail}", detail=detail)
         finding = Finding("stationarity", Level.OK, gain, GAIN, verdict)
     return Measurement(finding, {"loss": losses, "by_time": by_time})
 
@@ -279,14 +285,14 @@ def copied(generated: list[Ids], held_out: Ids, training: Ids, orders: tuple[int
     excess = [own - base for own, base in zip(mine, usual, strict=True)]
     at = max(range(len(orders)), key=lambda k: excess[k])
     detail = Message(
-        "{mine:.0%} of the {order}-grams that it writes occur in the training text, {usual:.0%} of those of new text",
+        "{mine:.0%} of the generated {order}-grams occur in the training text; of held-out text {usual:.0%} do",
         mine=mine[at], order=orders[at], usual=usual[at],
     )  # fmt: skip
     worst = max([excess[k] for k, n in enumerate(orders) if n >= LONG] or excess[-1:])
     if worst > EXCESS:
-        verdict = Message("it writes out its training text: {detail}", detail=detail)
+        verdict = Message("the model has memorised its training text: {detail}", detail=detail)
         return Measurement(Finding("copying", Level.WARNING, worst, EXCESS, verdict), numbers)
-    verdict = Message("what it writes is new: {detail}", detail=detail)
+    verdict = Message("the generated text is not copied: {detail}", detail=detail)
     return Measurement(Finding("copying", Level.OK, max(excess[at], worst), EXCESS, verdict), numbers)
 
 

@@ -19,82 +19,73 @@ from recur.tasks.verdict import NEAR, all_remarks, hardly_begun
 from recur.utils.types import JsonObject, Metrics
 
 EXPLAINED = {
-    "network": Message("What can be looked at in this network."),
+    "network": Message("Which parts of the network can be measured."),
     "training": Message(
-        "The loss says how badly the next step is predicted: lower is better. It should fall on what the "
-        "network learns "
-        "from and on text that it has not seen. Where only the first goes on falling, it learns by heart."
+        "The loss measures the prediction error: lower is better. It should fall on the training set and on the "
+        "validation set. If only the training loss falls, the network overfits."
     ),
     "rate": Message(
-        "The learning rate is the size of a training step. All weights were moved by a random step of that "
-        "size: if the "
-        "loss changes much, training cannot settle."
+        "The learning rate is the size of a training step. All weights are moved by a random step of that size: if "
+        "the loss changes a lot, training cannot converge."
     ),
     "fit": Message(
-        "How well it knows its own training examples, beside new ones. A large gap is learning by heart; no gap, in a "
-        "network that has stopped improving, means that it has no room for more."
+        "Training loss compared with validation loss. A large gap means overfitting. No gap, once the loss has "
+        "stopped falling, means that the network is too small."
     ),
-    "forgetting": Message("The forget gate says how much of the memory survives a step: 1 keeps all of it, 0 nothing."),
-    "dead units": Message("A unit whose output is always the same tells the rest of the network nothing."),
+    "forgetting": Message(
+        "The forget gate decides how much of the memory survives a step: 1 keeps all of it, 0 nothing."
+    ),
+    "dead units": Message("A dead unit has a constant output and carries no information."),
     "window": Message(
-        "In training, gradients go back over one window of steps. Here tokens are predicted from contexts longer than "
-        "that: if the longer ones help, a longer window is worth its time."
+        "Truncated backpropagation stops gradients after one window of steps. This probe predicts tokens from longer "
+        "contexts: if those lower the loss, a longer window will help."
     ),
     "gradient flow": Message(
-        "How much a state k steps ago mattered for the last prediction, ‖∂L_T/∂s_t‖. Backpropagation through time "
-        "multiplies a factor at every step: below 1 it vanishes, above 1 it explodes. What vanishes cannot be learned."
+        "The gradient of the last loss with respect to the state k steps earlier, ‖∂L_T/∂s_t‖. Backpropagation "
+        "through time multiplies it by a factor per step: below 1 it vanishes, above 1 it explodes. Where it "
+        "vanishes, nothing is learned."
     ),
     "gradient terms": Message(
-        "The same weights are used at every step, so their gradient is a sum over steps. These are its terms: which "
-        "steps the weights learn from."
+        "The weights are shared by all steps, so their gradient is a sum over steps. Its terms show which steps the "
+        "weights learn from."
     ),
     "Jacobians": Message(
-        "What becomes of a small change of the state after k steps. λ₁ is its growth a step, as a logarithm: "
-        "below 0 it "
-        "fades, above 0 it grows."
+        "How a small change of the state grows over k steps. λ₁, the largest Lyapunov exponent, is the logarithm of "
+        "its growth per step: below 0 it decays, above 0 it grows."
     ),
     "saturation": Message(
-        "A gate at 0 or 1 has hardly any slope, so that no gradient passes through it. Some values there are "
-        "usual; all of "
-        "them are not."
+        "A gate near 0 or 1 is saturated: its slope is near zero, so almost no gradient passes. Some saturation is "
+        "normal."
     ),
-    "context": Message(
-        "The same tokens, predicted from their last 1, 2, 4 … tokens alone: how far back the network makes use of."
-    ),
-    "classes": Message(
-        "Which classes of the validation part are taken for which others, and whether it is as sure as it is right."
-    ),
+    "context": Message("Loss when the network sees only the last 1, 2, 4 … tokens: how much context it uses."),
+    "classes": Message("Confusion matrix and calibration on the validation set."),
     "attention": Message(
-        "For every symbol that it writes, where in the source it looked. It should look at few places at a "
-        "time, and in "
-        "the end at all of them."
+        "Attention weights of each output symbol over the source. They should be sharp and, over the whole output, "
+        "cover the source."
     ),
     "tree depth": Message(
-        "How much a leaf k levels below matters for the class of the root, and which nodes are right."
+        "Gradient of the root's class with respect to a leaf k levels below, and accuracy by height."
     ),
     "residuals": Message(
-        "What came minus what was forecast. If these errors follow a pattern, a better forecast would use it."
+        "Observed value minus forecast. If the residuals follow a pattern, a better forecast is possible."
     ),
-    "bands": Message("A band of 80 % should hold 80 % of what comes: no fewer values, and no more."),
-    "inputs": Message("Which of the numbers of a step the output depends on, by the size of its gradient."),
-    "length": Message("Whether long inputs are more often wrong than short ones: a short memory shows there."),
-    "copying": Message("Whether what it writes is its training text, word for word."),
+    "bands": Message("An 80 % prediction interval should cover 80 % of the observed values."),
+    "inputs": Message("Which input features the output depends on, by the size of the gradient."),
+    "length": Message("Accuracy by input length: errors on long inputs suggest a short memory."),
+    "copying": Message("Whether the generated text copies the training text word for word."),
     "stationarity": Message(
-        "The same weights are used everywhere. If knowing the place in the text helps, the text changes along the way."
+        "The weights are shared by all positions. If knowing the position lowers the loss, the text is not stationary."
     ),
-    "position": Message("Whether a state that was carried into a window from before it helps to predict."),
+    "position": Message("Whether a state carried over from the previous window lowers the loss."),
     "spectrum": Message(
-        "W multiplies the state at every step. Eigenvalues inside the unit circle shrink it, those outside let it grow."
+        "Each step multiplies the state by W. Eigenvalues inside the unit circle shrink it, eigenvalues outside make "
+        "it grow."
     ),
-    "memory path": Message(
-        "Which way the gradient takes back through time: straight along the memory, or through gates and W."
-    ),
-    "sentence": Message("How open the forget gate is at each token of one sentence: where it lets go of what it read."),
-    "states": Message("The size of the state while it reads."),
-    "saliency": Message("Which earlier tokens one prediction depends on: the darker, the more."),
-    "units": Message(
-        "Units whose value follows something that one can name. The text is coloured by the best of them."
-    ),
+    "memory path": Message("Path of the gradient back through time: along the memory, or through the gates and W."),
+    "sentence": Message("Value of the forget gate at each token of one sentence."),
+    "states": Message("Norm of the hidden state at each step."),
+    "saliency": Message("Saliency: how much one prediction depends on each earlier token (darker is more)."),
+    "units": Message("Units that correlate with a known feature. The text is coloured by the best one."),
 }
 """By the probe's name."""
 
@@ -205,13 +196,13 @@ def _of_training(evidence: Known) -> Found:
     hidden = getattr(task.options, "hidden", None)
     if hidden and (behind or not known) and no_gap and gain < SLOW and fit is not None and _enough(remarks, entries):
         reason = Message(
-            "it has learned what it can at this size: the second half of the run took {gain:.0%} off, and {fit}",
+            "the network is too small: the second half of training improved the loss by only {gain:.0%}, and {fit}",
             gain=gain, fit=fit.verdict,
         )  # fmt: skip
         return "too small", Level.FAULT, reason, (larger(hidden),)
     if "longer" in remarks and (behind or not known or gain > FAST):
         remark = remarks["longer"].text
-        taken = Message("{remark}: the second half of the run took {gain:.0%} off", remark=remark, gain=gain)
+        taken = Message("{remark}: the second half of training improved it by {gain:.0%}", remark=remark, gain=gain)
         why = taken if gain > FALLING else remark  # which is of the network alone, within a blend
         return "under-trained", Level.FAULT, why, (longer(remarks["longer"].option),)
     if behind and "larger" in remarks and hidden:
@@ -222,15 +213,15 @@ def _of_training(evidence: Known) -> Found:
         return (
             "not known",
             Level.UNKNOWN,
-            Message("a plain model is better, and nothing that was measured says why"),
+            Message("a baseline is better, and no probe found the reason"),
             (),
         )
     if "longer" in remarks:
         reason = Message(
-            "no fault was found; {remark}, so that more time would help a little", remark=remarks["longer"].text
+            "no fault was found; {remark}, so more training would help a little", remark=remarks["longer"].text
         )
         return "fine", Level.OK, reason, ()
-    return "fine", Level.OK, Message("no fault was found, and nothing suggests that it would do much better"), ()
+    return "fine", Level.OK, Message("no fault was found"), ()
 
 
 def _hardly_begun(evidence: Known, behind: bool) -> str:
@@ -243,16 +234,19 @@ def _hardly_begun(evidence: Known, behind: bool) -> str:
     own, blind_accuracy = metrics.get("valid_network_accuracy"), _most(blind, "valid_accuracy")
     if behind and own is not None and blind_accuracy is not None and own < blind_accuracy + POINT:
         return Message(
-            "the network has hardly begun to learn: alone it is right in {own:.0%}, the commonest class in {other:.0%}",
+            "the network has learned almost nothing: its accuracy alone is {own:.0%}, the most frequent class has "
+            "{other:.0%}",
             own=own, other=blind_accuracy,
         )  # fmt: skip
     if behind and metric_of(curve).share and to_lose(curve, metrics.get(curve, 0.0)) >= ALL_WRONG:
-        return Message("it has hardly begun to learn: none of its answers is right")
+        return Message("the network has learned almost nothing: no output is correct")
     loss, guess = _losses(predictor, metrics, evidence.learned)
     if not behind or loss is None or not loss >= NEAR * guess:
         return ""
     return Message(
-        "it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}", loss=loss, guess=guess
+        "the network has learned almost nothing: its loss is {loss:.2f}, guessing has {guess:.2f}",
+        loss=loss,
+        guess=guess,
     )
 
 
@@ -282,8 +276,8 @@ def _why_unknown(remarks: dict[str, Remark], plain: Sequence[Baseline], metrics:
     if "few" in remarks:
         return remarks["few"].text
     if curve not in metrics:
-        return Message("nothing was measured on a validation part")
-    return Message("no fault was found, but no plain model was measured that it could be compared with (--baseline)")
+        return Message("there are no results on a validation set")
+    return Message("no fault was found, but there is no baseline to compare with (--baseline)")
 
 
 def _standing(curve: str, metrics: Metrics, remarks: dict[str, Remark]) -> str:
@@ -291,7 +285,5 @@ def _standing(curve: str, metrics: Metrics, remarks: dict[str, Remark]) -> str:
         if kind in remarks:
             return remarks[kind].text
     if curve in metrics:
-        return Message(
-            "{metric} {value}; no plain model was measured", metric=words(curve), value=show(curve, metrics[curve])
-        )
-    return Message("nothing was measured on a validation part")
+        return Message("{metric} {value}; there is no baseline", metric=words(curve), value=show(curve, metrics[curve]))
+    return Message("there are no results on a validation set")

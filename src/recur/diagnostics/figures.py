@@ -146,7 +146,7 @@ def _flow_modes(axis: Axes, numbers: JsonObject, say: Say) -> None:
     for mode, found in numbers["modes"].items():
         axis.semilogy(_positive(found[first]["norms"]), lw=1.6, label=say(mode))
     axis.set(xlabel=say("steps back, T − t"), ylabel="‖∂L_T / ∂s_t‖")
-    axis.set_title(say("ways to cut it, of {name}").format(name=say(first)))
+    axis.set_title(say("truncation modes, {name}").format(name=say(first)))
     legend(axis)
 
 
@@ -154,7 +154,7 @@ def _terms(axis: Axes, numbers: JsonObject, say: Say) -> None:
     for layer, found in numbers.items():
         for letter, part in sorted(found.items(), reverse=True):  # W before U
             axis.semilogy(_positive(part["norms"]), lw=1.6, label=f"{letter}, {say(layer)}")
-    axis.set(xlabel=say("steps back, T − t"), ylabel="‖G_t‖", title=say("what each step adds to the gradient"))
+    axis.set(xlabel=say("steps back, T − t"), ylabel="‖G_t‖", title=say("contribution of each step to the gradient"))
     legend(axis)
 
 
@@ -164,8 +164,8 @@ def _missing(axis: Axes, numbers: JsonObject, say: Say) -> None:
             k = np.arange(1, len(part["missing"]) + 1)
             axis.plot(k, 100 * np.array(part["missing"]), lw=1.6, label=f"{letter}, {say(layer)}")
     level(axis, 100 * MISSING, f"{MISSING:.0%}", above=True)
-    axis.set(xlabel=say("last steps taken"), ylabel=say("per cent missing"), xscale="log")
-    axis.set_title(say("missing of the gradient"))
+    axis.set(xlabel=say("number of last steps"), ylabel=say("per cent missing"), xscale="log")
+    axis.set_title(say("share of the gradient missing"))
     legend(axis)
 
 
@@ -205,7 +205,7 @@ def _powers(axis: Axes, numbers: JsonObject, say: Say) -> None:
         powers = numbers[name]["powers"]
         axis.semilogy([int(t) for t in powers], list(powers.values()), "o-", ms=4, color=colour, label=say(name))
     level(axis, 0.01, "1 %", above=True)
-    axis.set(title=say("‖Wᵗ‖: what W alone leaves"), xlabel=say("steps t"), ylabel="‖Wᵗ‖")
+    axis.set(title=say("‖Wᵗ‖: norm of the powers of W"), xlabel=say("steps t"), ylabel="‖Wᵗ‖")
     legend(axis)
 
 
@@ -263,7 +263,7 @@ def _nudged(axis: Axes, numbers: JsonObject, say: Say) -> None:
         say("too coarse above"), (min(numbers["rates"]), numbers["limit"]), color=DIM, fontsize=9, va="bottom"
     )
     mark(axis, max(numbers["rates"]), say("this run"), foot=True)
-    axis.set(xlabel=say("learning rate"), ylabel=say("nats lost"), title=say("what a random step costs"))
+    axis.set(xlabel=say("learning rate"), ylabel=say("nats lost"), title=say("loss after a random step"))
 
 
 def _context(axis: Axes, numbers: JsonObject, say: Say) -> None:
@@ -274,7 +274,7 @@ def _context(axis: Axes, numbers: JsonObject, say: Say) -> None:
     low, high = min(numbers["losses"]), max(numbers["losses"])
     margin = max(SPAN - (high - low), 0.1 * (high - low)) / 2  # a difference of nothing is not to look like one
     axis.set_ylim(low - margin, high + margin)
-    axis.set(xlabel=say("tokens of context"), ylabel=say("nats a token"), title=say("loss by context"))
+    axis.set(xlabel=say("tokens of context"), ylabel=say("nats per token"), title=say("loss by context"))
 
 
 def _curves(lines: Mapping[str, str], title: str, x: str, y: str, axis: Axes, numbers: JsonObject, say: Say) -> None:
@@ -335,14 +335,14 @@ def _confusion(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.set_xticks(range(len(kept)), names, rotation=90)
     axis.set_yticks(range(len(kept)), names)
     axis.set(xlim=(-0.6, len(kept) - 0.4), ylim=(len(kept) - 0.4, -0.6), xlabel=say("predicted"), ylabel=say("is"))
-    axis.set_title(say("right (blue) and confused (orange)"))
+    axis.set_title(say("correct (blue) and confused (orange)"))
 
 
 def _calibration(axis: Axes, numbers: JsonObject, say: Say) -> None:
-    axis.plot([0, 100], [0, 100], color=DIM, lw=1.0, ls="--", label=say("as sure as right"))
+    axis.plot([0, 100], [0, 100], color=DIM, lw=1.0, ls="--", label=say("perfectly calibrated"))
     rows = numbers["calibration"]
     axis.plot([100 * r["sure"] for r in rows], [100 * r["right"] for r in rows], "o-", lw=1.6, label=say("measured"))
-    axis.set(xlabel=say("how sure it is, per cent"), ylabel=say("how often right, per cent"), title=say("calibration"))
+    axis.set(xlabel=say("confidence, per cent"), ylabel=say("accuracy, per cent"), title=say("calibration"))
     legend(axis)
 
 
@@ -350,7 +350,7 @@ def _length(axis: Axes, numbers: JsonObject, say: Say) -> None:
     rows = numbers["rows"]
     axis.bar([f"{r['from']}–{r['to']}" for r in rows], [100 * r["right"] for r in rows], color=COLOURS[0])
     axis.set(
-        xlabel=say("steps of the input"), ylabel=say("per cent right"), title=say("right by length"), ylim=(0, 100)
+        xlabel=say("steps of the input"), ylabel=say("per cent right"), title=say("accuracy by length"), ylim=(0, 100)
     )
 
 
@@ -365,7 +365,7 @@ def _attention(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.set_xticks(range(len(one["source"])), one["source"], fontsize=9)
     axis.set_yticks(range(len(one["target"])), one["target"], fontsize=9)
     axis.set(xlim=(-0.6, len(one["source"]) - 0.4), ylim=(len(one["target"]) - 0.4, -0.6))
-    axis.set(xlabel=say("source"), ylabel=say("what was written"), title=say("where each symbol looked"))
+    axis.set(xlabel=say("source"), ylabel=say("output"), title=say("attention weights"))
 
 
 def _coverage(axis: Axes, numbers: JsonObject, say: Say) -> None:
@@ -375,7 +375,7 @@ def _coverage(axis: Axes, numbers: JsonObject, say: Say) -> None:
             [100 * numbers["places"][k] for k in mine], [100 * numbers["coverage"][k] for k in mine],
             "o" if right else "x", ms=5, ls="", label=say(label),
         )  # fmt: skip
-    axis.set(xlabel=say("per cent of the source looked at by a symbol"), ylabel=say("per cent covered"))
+    axis.set(xlabel=say("per cent of the source attended to"), ylabel=say("per cent covered"))
     axis.set_title(say("sharpness and coverage"))
     legend(axis)
 
@@ -387,14 +387,14 @@ def _tree_gradient(axis: Axes, numbers: JsonObject, say: Say) -> None:
 
 def _tree_right(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.plot(numbers["heights"], [100 * value for value in numbers["right"]], "o-", ms=4, lw=1.6)
-    axis.set(xlabel=say("levels above the leaves"), ylabel=say("per cent right"), title=say("right nodes by height"))
+    axis.set(xlabel=say("levels above the leaves"), ylabel=say("per cent right"), title=say("accuracy by height"))
 
 
 def _residuals(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.plot(numbers["residuals"], lw=1.0, color=COLOURS[0])
     axis.axhline(0, color=DIM, lw=1.0, ls="--")
     axis.set(
-        xlabel=say("forecast after forecast"), ylabel=say("what came − median"), title=say("residuals, one step ahead")
+        xlabel=say("forecast after forecast"), ylabel=say("observed − median"), title=say("residuals, one step ahead")
     )
 
 
@@ -409,18 +409,20 @@ def _by_step(axis: Axes, numbers: JsonObject, say: Say) -> None:
 
 
 def _bands(axis: Axes, numbers: JsonObject, say: Say) -> None:
-    axis.plot([0, 100], [0, 100], color=DIM, lw=1.0, ls="--", label=say("as it says"))
+    axis.plot([0, 100], [0, 100], color=DIM, lw=1.0, ls="--", label=say("nominal"))
     x, y = ([100 * value for value in numbers[name]] for name in ("quantiles", "below"))
     axis.plot(x, y, "o-", ms=5, lw=1.6, label=say("measured"))
     axis.set(
-        xlabel=say("quantile, per cent"), ylabel=say("values below it, per cent"), title=say("calibration of bands")
+        xlabel=say("quantile, per cent"),
+        ylabel=say("values below it, per cent"),
+        title=say("calibration of the prediction intervals"),
     )
     legend(axis)
 
 
 def _features(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.bar(range(1, len(numbers["features"]) + 1), [100 * v for v in numbers["features"]], color=COLOURS[0])
-    axis.set(xlabel=say("feature"), ylabel=say("per cent of the most heard"), title=say("features by gradient"))
+    axis.set(xlabel=say("feature"), ylabel=say("per cent of the most used"), title=say("features by gradient"))
 
 
 def _sentence(axis: Axes, numbers: JsonObject, say: Say) -> None:
@@ -454,12 +456,12 @@ PANELS: dict[str, Callable[[JsonObject], Sequence[Panel]]] = {
             {"zero": "state of zeros", "carried": "carried state"},
             "loss along a window",
             "place in the window",
-            "nats a token",
+            "nats per token",
         )
     ],
     "copying": lambda n: [_copying],
     "stationarity": lambda n: [
-        partial(_curves, {"by_time": "loss"}, "loss along the text", "twentieth of the text", "nats a token")
+        partial(_curves, {"by_time": "loss"}, "loss along the text", "twentieth of the text", "nats per token")
     ],
     "classes": lambda n: [_confusion, *([_calibration] if "calibration" in n else [])],
     "length": lambda n: [_length],

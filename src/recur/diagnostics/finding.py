@@ -148,54 +148,58 @@ def slower(options: TaskOptions, times: float) -> Try:
     option = f"--rate {options.rate / times:.2g}"
     if not options.clip:
         option += f" --clip {SMALLEST_CLIP:g}"
-        means = Message("smaller steps, and none longer than the clip allows")
+        means = Message("a lower learning rate, and gradient clipping")
     else:
-        means = Message("smaller steps")
-    return Try(option, means, Message("the loss falls from the first measurement on and does not rise again"))
+        means = Message("a lower learning rate")
+    return Try(option, means, Message("the loss falls from the first evaluation on and does not rise again"))
 
 
 def longer(option: str) -> Try:
     """Where figures were still getting better when the run ended; `option` is twice its budget."""
-    see = Message("the loss ends lower, and its second half is flatter")
-    return Try(option, Message("twice the time, from the start: the rate falls over all of it"), see)
+    see = Message("the final loss is lower, and the second half of its curve is flatter")
+    return Try(
+        option,
+        Message("twice the training time, from the start, so that the learning rate schedule spans all of it"),
+        see,
+    )
 
 
 def more_dropout(option: str) -> Try:
     """Where a network learns by heart."""
     if option.startswith("--dropout"):
-        means = Message("dropout: a share of the outputs is left away at random in training")
+        means = Message("dropout: a random share of the outputs is set to zero in training")
     else:
-        means = Message("less time")
-    return Try(option, means, Message("the loss on what it has not seen ends at its best"))
+        means = Message("less training time")
+    return Try(option, means, Message("the final validation loss is the best one"))
 
 
 def larger(hidden: int) -> Try:
     """Where a network has learned what it can at its size."""
     option = f"--hidden {max(2 * hidden, 32)}"
-    see = Message("the loss falls on what it learned from and on what it has not seen")
+    see = Message("the training loss and the validation loss fall")
     return Try(option, Message("more units"), see)
 
 
 def opened(cell: str) -> Try:
     """Where a forget gate is shut."""
     option = "--forget-bias 1" if cell == "lstm" else "--cell lstm --forget-bias 1"
-    see = Message("under “forgetting”, the gate's mean lies well above 0.1")
-    return Try(option, Message("a forget gate that starts open, at σ(1) = 0.73"), see)
+    see = Message("under “forgetting”, the mean of the gate is well above 0.1")
+    return Try(option, Message("a forget gate that is initialised open, at σ(1) = 0.73"), see)
 
 
 def other_units() -> Try:
     """Where units are dead."""
-    see = Message("under “dead units”, hardly any is left")
-    return Try("--cell gru", Message("units with gates, which do not die"), see)
+    see = Message("under “dead units”, the number is near zero")
+    return Try("--cell gru", Message("gated units, which do not die"), see)
 
 
 def wider_window(steps: int) -> Try:
     """Where the context beyond the window lowers the loss."""
-    see = Message("the loss falls, and under “context” more tokens are used")
+    see = Message("the loss is lower, and under “context” more tokens are used")
     return Try(f"--window {steps}", Message("gradients that reach further back"), see)
 
 
 def gated() -> Try:
     """Where gradients vanish in a cell without gates."""
     see = Message("under “gradient flow”, 1 % is left after more steps than before")
-    return Try("--cell gru", Message("a cell whose gates can carry its state on unchanged"), see)
+    return Try("--cell gru", Message("a gated cell, which can keep its state unchanged"), see)

@@ -170,12 +170,12 @@ def forgetting(subject: Subject) -> Measurement:
     value = means[name]
     if value < ERASES:
         verdict = Message(
-            "forget gate {gate} of {name} is closed: {value:.3f} on average, so every step erases the memory",
+            "the forget gate {gate} of {name} is closed: its mean is {value:.3f}, so every step erases the memory",
             gate=gate, name=name, value=value,
         )  # fmt: skip
         tries = (opened(subject.net.cell.name),)
         return Measurement(Finding("forgetting", Level.FAULT, value, ERASES, verdict, tries), means)
-    verdict = Message("forget gate {gate} is {value:.2f} on average in {name}", gate=gate, value=value, name=name)
+    verdict = Message("the mean of the forget gate {gate} of {name} is {value:.2f}", gate=gate, value=value, name=name)
     return Measurement(Finding("forgetting", Level.OK, value, ERASES, verdict), means)
 
 
@@ -190,16 +190,16 @@ def saturation(subject: Subject) -> Measurement:
         if part.activation != "relu"
     }
     if not ends:
-        verdict = Message("no activation of one gate alone can saturate")
+        verdict = Message("the cell has no gate that can saturate")
         return Measurement(Finding("saturation", Level.OK, 0.0, SATURATED, verdict), numbers)
     name, gate = max(ends, key=lambda key: ends[key])
     share, part = ends[name, gate], found[name][gate]
     detail = Message(
-        "gate {gate} of {name} is saturated {share:.0%} of the time ({low:.0%} shut, {high:.0%} open)",
+        "gate {gate} of {name} is saturated in {share:.0%} of its values ({low:.0%} near 0, {high:.0%} near 1)",
         gate=gate, name=name, share=share, low=part.low, high=part.high,
     )  # fmt: skip
     if share > SATURATED:
-        verdict = Message("{detail}: hardly any gradient passes through it", detail=detail)
+        verdict = Message("{detail}: almost no gradient passes", detail=detail)
         return Measurement(Finding("saturation", Level.WARNING, share, SATURATED, verdict), numbers)
     return Measurement(Finding("saturation", Level.OK, share, SATURATED, detail), numbers)
 
@@ -257,7 +257,7 @@ def sentence(predictor: Predictor[Any], subject: Subject, text: str = "") -> Mea
     mean = sum(values) / len(values)
     least = min(range(len(values)), key=lambda k: values[k])
     verdict = Message(
-        "gate {gate} is {mean:.2f} on average along “{text}” and most shut at {token!r}, {value:.2f}",
+        "the mean of gate {gate} over “{text}” is {mean:.2f}; its minimum is {value:.2f}, at {token!r}",
         gate=gate, mean=mean, text=text if len(text) < 60 else text[:57] + "…",
         token=tokens[least], value=values[least],
     )  # fmt: skip

@@ -117,14 +117,14 @@ def _flow_finding(flows: dict[str, Flow], lags: int, gated: bool) -> Finding:
     explodes = flows[fastest].decay > EXPLODING and flows[fastest].growth > GROWTH
     if explodes or not all(math.isfinite(norm) for part in flows.values() for norm in part.norms):
         verdict = Message(
-            "gradients explode: × {decay:.3g} a step in {name}, × {growth:.3g} at most",
+            "gradients explode: × {decay:.3g} per step in {name}, × {growth:.3g} at most",
             decay=flows[fastest].decay, name=fastest, growth=flows[fastest].growth,
         )  # fmt: skip
         return Finding("gradient flow", Level.FAULT, flows[fastest].decay, EXPLODING, verdict)
     # The state that reaches furthest decides: as long as one path is open, the network can learn along it.
     name = max(flows, key=lambda key: math.inf if flows[key].memory is None else flows[key].memory or 0)
     best = flows[name]
-    detail = Message("× {decay:.3g} a step in {name}, {reach}", decay=best.decay, name=name, reach=best.reach)
+    detail = Message("× {decay:.3g} per step in {name}, {reach}", decay=best.decay, name=name, reach=best.reach)
     if best.memory is not None and best.memory < min(LONGER, lags - 1):
         level = Level.FAULT if best.memory < min(SHORT, lags - 1) else Level.WARNING
         verdict = Message("gradients vanish: {detail}", detail=detail)
@@ -201,12 +201,12 @@ def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measure
     """How much of the gradient flows along the memory alone, in every layer, by lag."""
     cell = subject.net.cell
     if not cell.pointwise or subject.net.projection:
-        verdict = Message("{cell} mixes units inside its step: no path is the memory's own", cell=type(cell).__name__)
+        verdict = Message("{cell} mixes units inside a step: it has no separate memory path", cell=type(cell).__name__)
         if cell.pointwise:
-            verdict = Message("measured for networks without a projection only")
+            verdict = Message("this probe supports networks without a projection only")
         return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
     if subject.net.direction != "forward":
-        verdict = Message("measured for networks of one direction only")
+        verdict = Message("this probe supports unidirectional networks only")
         return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
     found = memory_paths(subject, rows, steps)
     numbers = {}
@@ -218,8 +218,8 @@ def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measure
     name = max(found, key=lambda key: found[key].share)
     best, decay, memory = found[name], numbers[name]["decay"], cell.states[memory_of(cell)]
     detail = Message(
-        "{share:.0%} of the gradient {lag} steps back came along {memory} of {name} alone (× {own:.3g} a step; along "
-        "all other paths × {others:.3g})",
+        "{share:.0%} of the gradient {lag} steps back came along {memory} of {name} (× {own:.3g} per step; all other "
+        "paths × {others:.3g})",
         share=best.share, lag=best.lag, memory=memory, name=name, own=decay["memory"], others=decay["others"],
     )  # fmt: skip
     if best.share > HALF:
@@ -336,19 +336,17 @@ def terms_finding(found: dict[str, dict[str, Terms]], letter: str) -> Finding:
     if not part.norms or not max(part.norms):
         return Finding(probe, Level.OK, 0.0, FEW, Message("no gradient reaches {letter}", letter=letter))
     detail = Message(
-        "the last {steps} of {T} steps give ∂L/∂{letter} of {name} to within {missing:.0%}; the largest term lies "
-        "{largest} steps back and is {share:.0%} of all",
+        "the last {steps} of {T} steps give ∂L/∂{letter} of {name} to within {missing:.0%}; the largest term is "
+        "{largest} steps back and has {share:.0%} of the sum",
         steps=part.steps, T=T, letter=letter, name=name, missing=MISSING, largest=part.largest, share=part.share,
     )  # fmt: skip
     if part.largest >= max(FEW, T // 2) and part.norms[part.largest] > GROWTH * part.norms[0]:
-        verdict = Message("the steps furthest back outweigh all others: {detail}", detail=detail)
+        verdict = Message("the most distant steps dominate the gradient: {detail}", detail=detail)
         return Finding(probe, Level.WARNING, part.largest, T // 2, verdict)
     if part.steps < min(FEW, T):
-        verdict = Message(
-            "{letter} learns from next to nothing but the last step: {detail}", letter=letter, detail=detail
-        )
+        verdict = Message("{letter} learns from the last step only: {detail}", letter=letter, detail=detail)
         return Finding(probe, Level.WARNING, part.steps, FEW, verdict)
     if part.steps > 0.9 * T:
-        return Finding(probe, Level.OK, part.steps, FEW, Message("all steps count: {detail}", detail=detail))
+        return Finding(probe, Level.OK, part.steps, FEW, Message("all steps contribute: {detail}", detail=detail))
     verdict = Message("{letter} learns from {steps} steps: {detail}", letter=letter, steps=part.steps, detail=detail)
     return Finding(probe, Level.OK, part.steps, FEW, verdict)

@@ -202,18 +202,18 @@ def jacobians(subject: Subject, *, lags: tuple[int, ...] = (1, 4, 16, 64), last:
     exponent = found[name].lyapunov[0]
     factor = math.exp(min(exponent, LARGEST_LOG))
     detail = Message(
-        "λ₁ = {exponent:.3g} in {name}: a small change of the state becomes × {factor:.3g} a step{steps}",
+        "λ₁ = {exponent:.3g} in {name}: a small change of the state is multiplied by {factor:.3g} per step{steps}",
         exponent=exponent, name=name, factor=factor, steps=_one_per_cent(exponent),
     )  # fmt: skip
     if exponent > CHAOTIC:
         verdict = Message("small changes grow (chaos): {detail}", detail=detail)
         finding = Finding("Jacobians", Level.WARNING, exponent, CHAOTIC, verdict)
     elif exponent < FORGETFUL:
-        verdict = Message("the past is erased: {detail}", detail=detail)
+        verdict = Message("the network forgets at once: {detail}", detail=detail)
         finding = Finding("Jacobians", Level.WARNING, exponent, FORGETFUL, verdict)
     else:
         finding = Finding(
-            "Jacobians", Level.OK, exponent, CHAOTIC, Message("the past fades slowly: {detail}", detail=detail)
+            "Jacobians", Level.OK, exponent, CHAOTIC, Message("the network forgets slowly: {detail}", detail=detail)
         )
     return Measurement(finding, numbers)
 
@@ -273,15 +273,14 @@ def spectrum(subject: Subject) -> Measurement:
         for gate, W in recurrent_blocks(layer).items()
     }
     if not found:
-        verdict = Message("{cell} multiplies no state by a matrix", cell=type(cell).__name__)
+        verdict = Message("{cell} has no recurrent weight matrix", cell=type(cell).__name__)
         return Measurement(Finding("spectrum", Level.OK, 0.0, 1.0, verdict))
     numbers: JsonObject = {name: part._asdict() for name, part in found.items()}
     name = max(found, key=lambda key: found[key].radius)
     radius = found[name].radius
     if not isinstance(cell, Elman):
         verdict = Message(
-            "the largest |λ| is {radius:.3g}, of W of {name}; gates scale it at every step, and carry the memory "
-            "past it",
+            "the spectral radius of W in {name} is {radius:.3g}; the gates scale W at every step and keep the memory",
             radius=radius, name=name,
         )  # fmt: skip
         return Measurement(Finding("spectrum", Level.OK, radius, 1.0, verdict), numbers)
@@ -297,22 +296,21 @@ def spectrum(subject: Subject) -> Measurement:
     )  # fmt: skip
     if bound * norm < 1:
         verdict = Message(
-            "gradients must vanish, whatever is read: at most × {factor:.3g} a step, 1 % is left after {steps} "
-            "steps; {detail}",
+            "gradients vanish for any input: at most × {factor:.3g} per step, 1 % is left after {steps} steps; "
+            "{detail}",
             factor=bound * norm, steps=_steps_left(bound * norm), detail=detail,
         )  # fmt: skip
         return Measurement(Finding("spectrum", Level.WARNING, bound * norm, 1.0, verdict), numbers)
     if bound * radius < 1:
         longest = str(POWERS[-1])
         verdict = Message(
-            "W makes gradients vanish in the long run: ‖W^{t}‖ = {power:.1g}, × {factor:.3g} a step at most, so "
-            "that 1 % "
-            "is left after {steps} steps; {detail}",
+            "gradients vanish in the long run: ‖W^{t}‖ = {power:.1g}, at most × {factor:.3g} per step, so 1 % is left "
+            "after {steps} steps; {detail}",
             t=longest, power=max(part.powers[longest] for part in found.values()), factor=bound * radius,
             steps=_steps_left(bound * radius), detail=detail,
         )  # fmt: skip
         return Measurement(Finding("spectrum", Level.WARNING, bound * radius, 1.0, verdict), numbers)
-    verdict = Message("W is large enough to carry gradients on, where units are not saturated: {detail}", detail=detail)
+    verdict = Message("W is large enough to preserve gradients where units are not saturated: {detail}", detail=detail)
     return Measurement(Finding("spectrum", Level.OK, bound * norm, 1.0, verdict), numbers)
 
 

@@ -99,10 +99,10 @@ def page(report: Report, language: Language = "en") -> str:
         net = subject.net
         about.append(html.escape(f"{net.cell!r}, {net.layers} × {net.hidden_size}"))
         about += [html.escape(subject.part)] if subject.part else []
-        about.append(say(Message("{tokens:,} steps read", tokens=subject.length)))
+        about.append(say(Message("{tokens:,} steps", tokens=subject.length)))
     parts = [f"<h1>{title}</h1>", f'<p class="dim">{" · ".join(about)}</p>', _verdict(report, language)]
     problems = len(report.problems)
-    counted = Message("What was measured: {problems} of {count} findings are problems, worst first",
+    counted = Message("Findings: {problems} of {count} are problems, worst first",
                    problems=problems, count=len(report.findings))  # fmt: skip
     parts.append(f"<p>{say(counted)}</p>")
     for finding in report.findings:
@@ -143,7 +143,7 @@ def _tries(report: Report, tries: tuple[Try, ...], language: Language) -> str:
     for one in tries:
         rows = [
             (Message("What it changes"), html.escape(translate(one.means, language))),
-            (Message("How to see that it helped"), html.escape(translate(one.see, language))),
+            (Message("How to check that it helped"), html.escape(translate(one.see, language))),
             (Message("Command"), f"<code>{html.escape(command(report.run, one.option))}</code>"),
         ]
         listed = "".join(f"<dt>{html.escape(translate(key, language))}</dt><dd>{value}</dd>" for key, value in rows)
@@ -383,7 +383,7 @@ def xray(
             measurements.append(probe(subject))
     if subject.length < FEWEST:
         short = Message(
-            "not known: sequences of {steps} steps are too short to tell how far gradients reach; {fewest} are needed",
+            "unknown: sequences of {steps} steps are too short to measure gradient flow; {fewest} steps are needed",
             steps=subject.length, fewest=FEWEST,
         )  # fmt: skip
         measurements.append(Measurement(Finding("network", Level.UNKNOWN, subject.length, FEWEST, short)))

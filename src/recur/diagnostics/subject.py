@@ -370,9 +370,8 @@ def why_none(predictor: Predictor[Any]) -> str:
     """What is and is not looked at in a network without a recurrence in time."""
     task = predictor.task
     return Message(
-        "the network of this {task} run ({network}) has no recurrent layer that reads along time: gradient "
-        "flow, gates, "
-        "saturation, states and the spectrum of W are not measured; how its training went is",
+        "the network of this {task} run ({network}) has no recurrent layer over time: only its training is diagnosed, "
+        "not gradient flow, gates, saturation, states and the spectrum of W",
         task=task.name, network=task.architecture,
     )  # fmt: skip
 

@@ -54,12 +54,12 @@ def inputs(subject: Subject) -> Measurement:
     numbers = {"features": share}
     if deaf:
         verdict = Message(
-            "{count} of {all} features are hardly heard, the first of them number {first}",
+            "{count} of {all} input features are almost unused, the first of them feature {first}",
             count=len(deaf), all=len(share), first=deaf[0] + 1,
         )  # fmt: skip
         return Measurement(Finding("inputs", Level.OK, len(deaf), 0, verdict), numbers)
     verdict = Message(
-        "all {all} features are heard, number {most} the most", all=len(share), most=int(heard.argmax()) + 1
+        "all {all} input features are used, feature {most} most", all=len(share), most=int(heard.argmax()) + 1
     )  # fmt: skip
     return Measurement(Finding("inputs", Level.OK, 0, 0, verdict), numbers)
 
@@ -77,13 +77,15 @@ MAX_SHOWN_SOURCES = 40
 
 def attention(predictor: Transducer) -> Measurement:
     if predictor.model.decoder.attention is None:
-        verdict = Message("it has no attention: all that it knows of its source is one state")
+        verdict = Message("the model has no attention: it encodes the source as one state")
         return Measurement(Finding("attention", Level.OK, 0.0, BLURRED, verdict))
     pairs = predictor.task.read(predictor.run.vocabs).valid_pairs[:PAIRS]
     found = list(predictor.predictions([pair.source for pair in pairs], attention=True))
     wrote = [(row, pair) for row, pair in zip(found, pairs, strict=True) if row["attention"]["weights"]]
     if not wrote:
-        return Measurement(Finding("attention", Level.UNKNOWN, 0.0, BLURRED, Message("not known: it wrote nothing")))
+        return Measurement(
+            Finding("attention", Level.UNKNOWN, 0.0, BLURRED, Message("unknown: the model generated nothing"))
+        )
     places, covered, right = [], [], []
     for row, pair in wrote:
         weights = np.array(row["attention"]["weights"])
@@ -94,17 +96,17 @@ def attention(predictor: Transducer) -> Measurement:
     numbers: dict[str, Any] = {"places": places, "coverage": covered, "right": right, "example": _clearest(wrote)}
     blurred, left_out = float(np.mean(places)), 1 - float(np.mean(covered))
     detail = Message(
-        "a symbol looks at {blurred:.0%} of the places of its source, and {covered:.0%} of them get half a "
-        "look or more",
+        "a symbol attends to {blurred:.0%} of the source positions, and {covered:.0%} of them receive a total weight "
+        "of at least ½",
         blurred=blurred, covered=1 - left_out,
     )  # fmt: skip
     if blurred > BLURRED:
-        verdict = Message("attention is blurred: {detail}", detail=detail)
+        verdict = Message("attention is diffuse: {detail}", detail=detail)
         return Measurement(Finding("attention", Level.WARNING, blurred, BLURRED, verdict), numbers)
     if left_out > LEFT_OUT:
-        verdict = Message("parts of the source are left out: {detail}", detail=detail)
+        verdict = Message("attention does not cover the source: {detail}", detail=detail)
         return Measurement(Finding("attention", Level.WARNING, left_out, LEFT_OUT, verdict), numbers)
-    verdict = Message("attention is sharp and covers its source: {detail}", detail=detail)
+    verdict = Message("attention is sharp and covers the source: {detail}", detail=detail)
     return Measurement(Finding("attention", Level.OK, blurred, BLURRED, verdict), numbers)
 
 
@@ -163,17 +165,18 @@ def tree_depth(predictor: TreeClassifier) -> Measurement:
         "depths": list(norms), "norms": list(norms.values()), "heights": list(right), "right": list(right.values()),
     }  # fmt: skip
     if len(norms) < 2:
-        few = Message("not known: the trees are too shallow or too few to compare depths")
+        few = Message("unknown: the trees are too shallow or too few to compare depths")
         return Measurement(Finding("tree depth", Level.UNKNOWN, 0.0, VANISHED, few), numbers)
     first, last = min(norms), max(norms)
     left = norms[last] / norms[first] if norms[first] else 0.0
     factor = left ** (1 / (last - first)) if left > 0 else 0.0
     detail = Message(
-        "from leaves {first} to {last} below the root the gradient changes by × {left:.2g}, × {factor:.2g} a level",
+        "from leaves {first} to leaves {last} levels below the root the gradient changes by × {left:.2g}, × "
+        "{factor:.2g} per level",
         first=first, last=last, left=left, factor=factor,
     )  # fmt: skip
     if left < VANISHED:
-        verdict = Message("gradients vanish on the way down: {detail}", detail=detail)
+        verdict = Message("gradients vanish towards deep leaves: {detail}", detail=detail)
         return Measurement(Finding("tree depth", Level.WARNING, left, VANISHED, verdict), numbers)
     verdict = Message("gradients reach deep leaves: {detail}", detail=detail)
     return Measurement(Finding("tree depth", Level.OK, left, VANISHED, verdict), numbers)
@@ -212,7 +215,7 @@ def _residuals(came: np.ndarray, median: np.ndarray, which: np.ndarray, season: 
     series = [part[~np.isnan(part)] for part in ahead]
     series = [part for part in series if len(part) >= MIN_RESIDUALS]
     if not series:
-        few = Message("not known: fewer than {count} forecasts in a row were measured", count=MIN_RESIDUALS)
+        few = Message("unknown: fewer than {count} consecutive forecasts are available", count=MIN_RESIDUALS)
         return Measurement(Finding("residuals", Level.UNKNOWN, 0.0, REMEMBERS, few), {"by_step": by_step.tolist()})
     whole = np.concatenate(series)
     deviation = float(whole.std()) or 1.0
@@ -226,18 +229,16 @@ def _residuals(came: np.ndarray, median: np.ndarray, which: np.ndarray, season: 
         "correlations": {str(k): v for k, v in correlations.items()},
     }  # fmt: skip
     detail = Message(
-        "bias {bias:+.2f} deviations, correlation {rho:+.2f} with {lag} steps before",
+        "bias {bias:+.2f} standard deviations, autocorrelation {rho:+.2f} at lag {lag}",
         bias=bias, rho=correlations[lag], lag=lag,
     )  # fmt: skip
     if abs(bias) > BIASED:
         verdict = Message("forecasts are biased: {detail}", detail=detail)
         return Measurement(Finding("residuals", Level.WARNING, abs(bias), BIASED, verdict), numbers)
     if value > limit:
-        verdict = Message(
-            "residuals follow each other: something is left that could be forecast: {detail}", detail=detail
-        )
+        verdict = Message("the residuals are autocorrelated, so a better forecast is possible: {detail}", detail=detail)
         return Measurement(Finding("residuals", Level.WARNING, value, limit, verdict), numbers)
-    verdict = Message("residuals look like noise: {detail}", detail=detail)
+    verdict = Message("the residuals look like white noise: {detail}", detail=detail)
     return Measurement(Finding("residuals", Level.OK, value, limit, verdict), numbers)
 
 
@@ -250,23 +251,30 @@ def correlation(series: np.ndarray, lag: int) -> float:
 def bands_of(came: np.ndarray, scaled: np.ndarray, quantiles: tuple[float, ...], move: bool) -> Measurement:
     half = len(came) // 2
     if half < MIN_RESIDUALS:
-        few = Message("not known: {count} forecasts are too few to tell how often bands cover", count=len(came))
+        few = Message("unknown: {count} forecasts are too few to measure coverage", count=len(came))
         return Measurement(Finding("bands", Level.UNKNOWN, 0.0, OFF, few))
     made = Bands.fit(came[:half], scaled[:half], quantiles).apply(scaled[half:]) if move else scaled[half:]
     there = ~np.isnan(came[half:])
     below = [float((came[half:] <= made[..., q])[there].mean()) for q in range(len(quantiles))]
     nominal, covered = quantiles[-1] - quantiles[0], below[-1] - below[0]
     numbers = {"quantiles": list(quantiles), "below": below, "nominal": nominal, "covered": covered}
-    detail = Message("bands of {nominal:.0%} cover {covered:.0%}", nominal=nominal, covered=covered)
+    detail = Message("prediction intervals of {nominal:.0%} cover {covered:.0%}", nominal=nominal, covered=covered)
     if abs(nominal - covered) > OFF:
         verdict = Message(
-            "bands are {way}: {detail}",
+            "the prediction intervals are {way}: {detail}",
             way=Message("too narrow") if covered < nominal else Message("too wide"),
             detail=detail,
         )
         return Measurement(Finding("bands", Level.WARNING, abs(nominal - covered), OFF, verdict), numbers)
     return Measurement(
-        Finding("bands", Level.OK, abs(nominal - covered), OFF, Message("bands hold: {detail}", detail=detail)), numbers
+        Finding(
+            "bands",
+            Level.OK,
+            abs(nominal - covered),
+            OFF,
+            Message("the prediction intervals are calibrated: {detail}", detail=detail),
+        ),
+        numbers,
     )
 
 
@@ -386,22 +394,22 @@ def classes(judged: Judged) -> Measurement:
     never = [judged.classes[k] for k in range(K) if occurring[k] and not table[:, k].any()]
     if never:
         verdict = Message(
-            "it never says {names}, {count} of {classes} classes that occur",
+            "{count} of {classes} classes are never predicted: {names}",
             names=", ".join(map(str, never[:5])), count=len(never), classes=int((occurring > 0).sum()),
         )  # fmt: skip
         return Measurement(Finding("classes", Level.WARNING, len(never), 0, verdict), numbers)
     if not wrong.any():
         return Measurement(
-            Finding("classes", Level.OK, 0.0, 0.0, Message("all validation examples are right")), numbers
+            Finding("classes", Level.OK, 0.0, 0.0, Message("all validation examples are correct")), numbers
         )
     i, j = np.unravel_index(int(wrong.argmax()), wrong.shape)
     mistake = Message(
-        "most often {right} is taken for {wrong}, {count:,} times; {worst} is found least, {recall:.0%} of the time",
+        "most frequent error: {right} predicted as {wrong}, {count:,} times; lowest recall: {worst}, {recall:.0%}",
         right=judged.classes[int(i)], wrong=judged.classes[int(j)], count=int(wrong[i, j]),
         worst=judged.classes[int(recall.argmin())], recall=float(recall.min()),
     )  # fmt: skip
     if ece > UNSURE:
-        verdict = Message("{mistake}; its probabilities are off by {ece:.0%} on average", mistake=mistake, ece=ece)
+        verdict = Message("{mistake}; expected calibration error {ece:.0%}", mistake=mistake, ece=ece)
         return Measurement(Finding("classes", Level.WARNING, ece, UNSURE, verdict), numbers)
     return Measurement(Finding("classes", Level.OK, ece, UNSURE, mistake), numbers)
 
@@ -425,7 +433,7 @@ def length(judged: Judged) -> Measurement:
     sizes, right = np.array(judged.sizes), np.array(judged.targets) == np.array(judged.predictions)
     edges = np.unique(np.quantile(sizes, [0, 0.25, 0.5, 0.75, 1.0]))
     if len(edges) < 3 or len(sizes) < 40:
-        few = Message("not known: {count} examples of nearly one length are too few to compare", count=len(sizes))
+        few = Message("unknown: {count} examples of similar length are too few to compare", count=len(sizes))
         return Measurement(Finding("length", Level.UNKNOWN, 0.0, HARDER, few))
     group = np.clip(np.searchsorted(edges, sizes, side="right") - 1, 0, len(edges) - 2)
     rows = [
@@ -435,13 +443,13 @@ def length(judged: Judged) -> Measurement:
     ]
     drop = rows[0]["right"] - rows[-1]["right"]
     detail = Message(
-        "{short:.0%} right at up to {low} steps, {long:.0%} at {high} and more",
+        "accuracy {short:.0%} up to {low} steps, {long:.0%} from {high} steps on",
         short=rows[0]["right"], low=rows[0]["to"], long=rows[-1]["right"], high=rows[-1]["from"],
     )  # fmt: skip
     if drop > HARDER:
         verdict = Message("long inputs are harder: {detail}", detail=detail)
         return Measurement(Finding("length", Level.WARNING, drop, HARDER, verdict), {"rows": rows})
-    verdict = Message("long inputs are no harder: {detail}", detail=detail)
+    verdict = Message("long inputs are not harder: {detail}", detail=detail)
     return Measurement(Finding("length", Level.OK, drop, HARDER, verdict), {"rows": rows})
 
 

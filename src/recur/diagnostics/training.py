@@ -163,11 +163,13 @@ def rate_finding(fit: Fit, options: TaskOptions) -> Finding:
     """Whether a step is small enough to settle anywhere."""
     cost = fit.nudged[options.rate] - fit.learned
     detail = Message(
-        "a random step of the size that --rate {rate:g} makes changes the loss from {before:.3f} to {after:.3f}",
+        "a random step of the size of --rate {rate:g} changes the loss from {before:.3f} to {after:.3f}",
         rate=options.rate, before=fit.learned, after=fit.nudged[options.rate],
     )  # fmt: skip
     if not cost > COARSE:
-        return Finding("rate", Level.OK, cost, COARSE, Message("steps are small enough: {detail}", detail=detail))
+        return Finding(
+            "rate", Level.OK, cost, COARSE, Message("the learning rate is not too high: {detail}", detail=detail)
+        )
     fine = [rate for rate, loss in fit.nudged.items() if loss - fit.learned < FINE]
     tried = slower(options, options.rate / max(fine, default=min(fit.nudged)))
     verdict = Message("the learning rate is too high: {detail}", detail=detail)
@@ -177,11 +179,11 @@ def rate_finding(fit: Fit, options: TaskOptions) -> Finding:
 def fit_finding(fit: Fit, held_out: float | None) -> Finding:
     """How much better it knows what it learned from; `held_out` is the same network's loss on what it has not seen."""
     if held_out is None or not math.isfinite(fit.learned):
-        verdict = Message("its loss is {learned:.3f} on what it learned from", learned=fit.learned)
+        verdict = Message("training loss {learned:.3f}", learned=fit.learned)
         return Finding("fit", Level.UNKNOWN, 0.0, NO_GAP, verdict)
     gap = (held_out - fit.learned) / (abs(held_out) or 1.0)
     verdict = Message(
-        "its loss is {learned:.3f} on what it learned from, dropout off, and {other:.3f} on what it has not seen",
+        "training loss {learned:.3f} (dropout off), validation loss {other:.3f}",
         learned=fit.learned, other=held_out,
     )  # fmt: skip
     return Finding("fit", Level.OK, gap, NO_GAP, verdict)
@@ -208,7 +210,7 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
         return Measurement(_finding(Level.FAULT, diverged, detail, (slower(task.options, 10),)), numbers)
     if len(measured) < ENOUGH:
         verdict = Message(
-            "not known: {count} measurements are too few to say how training went; {enough} are needed",
+            "unknown: {count} evaluations are too few to judge the training; {enough} are needed",
             count=len(measured), enough=ENOUGH,
         )  # fmt: skip
         return Measurement(Finding("training", Level.UNKNOWN, len(measured), ENOUGH, verdict), numbers)
@@ -222,7 +224,7 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
         if remark.kind == "longer" and not _falls_short(predictor, entries):
             level = Level.OK  # it could be better still, and is good
         return Measurement(_finding(level, remark, detail, tries), numbers)
-    verdict = Message("training was stable and had come to its end: {detail}", detail=detail)
+    verdict = Message("training was stable and has converged: {detail}", detail=detail)
     return Measurement(Finding("training", Level.OK, 0.0, 0.0, verdict), numbers)
 
 
@@ -240,13 +242,13 @@ def _finding(level: Level, remark: Remark, detail: str, tries: tuple[Try, ...]) 
 
 def _detail(curve: str, measured: list[JsonObject], numbers: JsonObject) -> Message:
     if not measured:
-        return Message("nothing was measured")
+        return Message("there are no results")
     figures = [show(curve, float(entry[curve])) for entry in (measured[0], measured[-1])]
     went = Message("{metric} {first} → {last}", metric=words(curve), first=figures[0], last=figures[1])
     if not any(isinstance(v, int | float) for v in numbers["grad_norm"]):
         return went
     return Message(
-        "{went}; gradient norm {norm:.2g}, {clipped:.0%} of the steps clipped",
+        "{went}; gradient norm {norm:.2g}, clipped in {clipped:.0%} of the steps",
         went=went, norm=_mean(numbers["grad_norm"]), clipped=_mean(numbers["clipped"]),
     )  # fmt: skip
 
@@ -259,7 +261,7 @@ def _worse_than_guessing(predictor: Predictor[Any], measured: list[JsonObject]) 
     if best <= GUESSING * guess:
         return None
     sentence = Message(
-        "it diverged: its loss of {best:.2f} nats is worse than guessing among all tokens, {guess:.2f}",
+        "training diverged: the loss of {best:.2f} nats is worse than uniform guessing, {guess:.2f}",
         best=best, guess=guess,
     )  # fmt: skip
     return Remark(sentence, kind="diverges")

@@ -184,8 +184,8 @@ def unit_features(subject: Subject, labels: Mapping[str, Sequence[float]] | None
         verdict = Message("unit {unit} of {state}, {layer}, follows {feature}: r = {r:.2f}", **about)
     else:
         verdict = Message(
-            "no unit clearly follows a feature; unit {unit} of {state}, {layer}, comes nearest, to {feature}: r "
-            "= {r:.2f}",
+            "no unit clearly follows a feature; the closest is unit {unit} of {state}, {layer}, with {feature}: r = "
+            "{r:.2f}",
             **about,
         )
     return Measurement(Finding("units", Level.OK, abs(best.r), CLEAR, verdict), numbers)
@@ -281,10 +281,10 @@ def dead_units(subject: Subject) -> Measurement:
     share, worst = shares[name], found[name]
     saturated = sum(len(part.saturated) for part in found.values())
     if subject.length < FEWEST:
-        few = Message("not known: {steps} steps are too few to call a unit dead", steps=subject.length)
+        few = Message("unknown: {steps} steps are too few to call a unit dead", steps=subject.length)
         return Measurement(Finding("dead units", Level.UNKNOWN, share, DEAD, few), numbers)
     verdict = Message(
-        "{dead} of {units} units of {name} are dead: their output never changes; {saturated} stay at ±1",
+        "{dead} of {units} units of {name} are dead (constant output); {saturated} are saturated at ±1",
         dead=len(worst.dead), units=worst.units, name=name, saturated=saturated,
     )  # fmt: skip
     if share > DEAD:
@@ -306,11 +306,13 @@ def states(subject: Subject) -> Measurement:
     name = max(growth, key=lambda key: growth[key])
     value = growth[name]
     detail = Message(
-        "‖s_t‖ of {name} in the last quarter is × {value:.3g} that in the first", name=name, value=value
+        "‖s_t‖ of {name} is × {value:.3g} in the last quarter compared with the first", name=name, value=value
     )  # fmt: skip
     if not value < GROWING:
-        verdict = Message("the state keeps growing: {detail}", detail=detail)
+        verdict = Message("the hidden state keeps growing: {detail}", detail=detail)
         finding = Finding("states", Level.WARNING, value, GROWING, verdict)
     else:
-        finding = Finding("states", Level.OK, value, GROWING, Message("states are bounded: {detail}", detail=detail))
+        finding = Finding(
+            "states", Level.OK, value, GROWING, Message("the hidden state is bounded: {detail}", detail=detail)
+        )
     return Measurement(finding, numbers)
