@@ -96,7 +96,7 @@ def test_attention_that_is_sharp_blurred_or_leaves_out() -> None:
 
 def test_leaves_of_a_deep_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain to the right; the gradient of the last leaf beside that of the whole batch's by hand."""
-    monkeypatch.setattr(task_probes, "FEWEST", 2)
+    monkeypatch.setattr(task_probes, "MIN_NODES", 2)
     text = "".join(f"({k % 2} (0 a) (1 (0 b) (0 (1 c) (1 {'xy'[k % 2]}))))\n" for k in range(40))
     (tmp_path / "trees.txt").write_text(text)
     model = cast(Any, recur.fit(str(tmp_path / "trees.txt"), task="tree", out=tmp_path / "run", hidden=4, steps=2,

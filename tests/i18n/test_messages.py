@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from recur.diagnostics.diagnosis import EXPLAINED
+from recur.diagnostics.diagnosis import EXPLANATIONS
 from recur.diagnostics.finding import CAUSES
 from recur.errors import OptionError
 from recur.i18n import Message, as_json, catalogue, decode, encode, from_json, map_text, printed, translate
@@ -94,4 +94,4 @@ def test_labels_of_tables_have_a_translation() -> None:
 
 
 def test_every_probe_is_explained() -> None:
-    assert set(EXPLAINED) == set(CAUSES)
+    assert set(EXPLANATIONS) == set(CAUSES)

@@ -1,4 +1,4 @@
-"""What each probe measures, for a reader who meets it for the first time."""
+"""Diagnosis of a run: one condition with its reason and what to try, and an explanation of each probe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from recur.diagnostics.finding import Finding, Level, Try, larger, longer, more_dropout
-from recur.diagnostics.training import best_metrics, clearly_behind, plain_models
+from recur.diagnostics.training import baselines_of, best_metrics, clearly_behind
 from recur.i18n import Language, Message, translate
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Baseline, Remark
@@ -18,7 +18,7 @@ from recur.tasks.predictor import Predictor
 from recur.tasks.verdict import NEAR, all_remarks, hardly_begun
 from recur.utils.types import JsonObject, Metrics
 
-EXPLAINED = {
+EXPLANATIONS = {
     "network": Message("Which parts of the network can be measured."),
     "training": Message(
         "The loss measures the prediction error: lower is better. It should fall on the training set and on the "
@@ -140,7 +140,7 @@ def diagnose(
     """Of a trained model, what its probes found, the lines of its metrics.jsonl, and the loss on what it learned
     from."""
     task = predictor.task
-    plain = plain_models(predictor)
+    plain = baselines_of(predictor)
     metrics = best_metrics(predictor, entries)
     remarks = {r.kind or f"other {k}": r for k, r in enumerate(all_remarks(task, metrics, plain, entries))}
     standing = _standing(task.curve, metrics, remarks)

@@ -1,4 +1,4 @@
-"""What a probe returns: numbers for figures, and a finding in words."""
+"""Results of probes: measurements with a finding, its level, and what to try."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recur.utils.types import JsonObject
 
 
 class Level(IntEnum):
-    """How bad a finding is.
+    """Severity of a finding.
 
     >>> recur.diagnostics.Level.FAULT > recur.diagnostics.Level.WARNING
     True
@@ -22,7 +22,7 @@ class Level(IntEnum):
 
     OK = 0
     UNKNOWN = 1
-    """Too little was measured to say."""
+    """There is not enough data to decide."""
     WARNING = 2
     FAULT = 3
 
@@ -33,19 +33,19 @@ CAUSES = (
     "length", "copying", "stationarity", "position", "spectrum", "memory path", "sentence", "states", "saliency",
     "units",
 )  # fmt: skip
-"""The probes by name, causes before their effects: a rate that is too high saturates gates, which stop gradients."""
+"""Names of the probes, causes before effects: a high learning rate saturates gates, which block gradients."""
 
 
 @dataclass(frozen=True)
 class Try:
-    """One thing to try. Those with an option were measured to help where they are advised: docs/xray.md."""
+    """Recommended change of the options. docs/xray.md has the measurements behind the recommendations."""
 
     option: str
-    """Of `recur train`, such as `--rate 0.001`."""
+    """Option of `recur train`, such as `--rate 0.001`."""
     means: str
-    """What that changes, in words."""
+    """Effect of the option."""
     see: str
-    """How to see whether it helped."""
+    """How to check that it helped."""
 
     def as_dict(self, language: Language = "en") -> JsonObject:
         return {
@@ -57,7 +57,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Finding:
-    """One measurement, compared with its threshold.
+    """Conclusion of one probe: a value compared with its threshold.
 
     >>> from recur.diagnostics import Finding, Level
     >>> finding = Finding("gradient flow", Level.WARNING, 1e-4, 1e-2, "gradients vanish")
@@ -73,11 +73,11 @@ class Finding:
     verdict: str
     """The conclusion in words, with its numbers."""
     tries: tuple[Try, ...] = ()
-    """What to try, the first first; empty where nothing is wrong, or another finding says what is."""
+    """Recommendations, best first; empty if nothing is wrong or another finding has the cause."""
 
     @property
     def advice(self) -> str:
-        """The first thing to try, in a line."""
+        """The recommendations as one line."""
         return "; ".join(f"{one.option}: {one.means}" for one in self.tries)
 
     def as_dict(self, language: Language = "en") -> JsonObject:
@@ -95,7 +95,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of one probe.
+    """Result of one probe: its finding and the numbers of its figure.
 
     >>> finding = recur.diagnostics.Finding("gradient flow", recur.diagnostics.Level.OK, 0.5, 1e-2, "gradients flow")
     >>> recur.diagnostics.Measurement(finding, {"ratio": 0.5}).numbers
@@ -104,11 +104,11 @@ class Measurement:
 
     finding: Finding
     numbers: JsonObject = field(default_factory=dict)
-    """Lists, numbers and strings only: as JSON can hold them."""
+    """Numbers, strings and lists that JSON can hold."""
 
 
 def worst_first(findings: list[Finding]) -> list[Finding]:
-    """By level; within one level, causes before their effects.
+    """Sort findings by level, the worst first; within a level, causes before effects.
 
     >>> level = recur.diagnostics.Level
     >>> found = [recur.diagnostics.Finding("fit", at, 0, 1, at.name) for at in (level.OK, level.FAULT)]
@@ -119,7 +119,7 @@ def worst_first(findings: list[Finding]) -> list[Finding]:
 
 
 def tried_folder(run: Run) -> Path:
-    """Beside the run: the first of its name with -try behind it that is free."""
+    """Return a free folder next to the run: its name with -try, -try-2 … appended."""
     name = run.path.resolve().name
     for k in range(1, 10_000):
         folder = run.path.parent / f"{name}-try{'' if k == 1 else f'-{k}'}"
@@ -129,12 +129,12 @@ def tried_folder(run: Run) -> Path:
 
 
 def arguments(run: Run, option: str, folder: Path) -> list[str]:
-    """Of `recur`: its own options, but for what is typed."""
+    """Return the arguments of `recur` that train the run again with another option."""
     return ["train", "--config", str(run.config), *option.split(), "--out", str(folder)]
 
 
 def command(run: Run | None, option: str) -> str:
-    """For a person to type."""
+    """Return the shell command that trains the run again with another option."""
     if run is None:
         return f"recur train {option}"
     return shlex.join(["recur", *arguments(run, option, tried_folder(run))])
@@ -144,7 +144,7 @@ SMALLEST_CLIP = 1.0
 
 
 def slower(options: TaskOptions, times: float) -> Try:
-    """Where training diverges, or a step is too coarse."""
+    """Recommend a lower learning rate."""
     option = f"--rate {options.rate / times:.2g}"
     if not options.clip:
         option += f" --clip {SMALLEST_CLIP:g}"
@@ -155,7 +155,7 @@ def slower(options: TaskOptions, times: float) -> Try:
 
 
 def longer(option: str) -> Try:
-    """Where figures were still getting better when the run ended; `option` is twice its budget."""
+    """Recommend longer training; `option` is twice the budget."""
     see = Message("the final loss is lower, and the second half of its curve is flatter")
     return Try(
         option,
@@ -165,7 +165,7 @@ def longer(option: str) -> Try:
 
 
 def more_dropout(option: str) -> Try:
-    """Where a network learns by heart."""
+    """Recommend regularisation against overfitting."""
     if option.startswith("--dropout"):
         means = Message("dropout: a random share of the outputs is set to zero in training")
     else:
@@ -174,32 +174,32 @@ def more_dropout(option: str) -> Try:
 
 
 def larger(hidden: int) -> Try:
-    """Where a network has learned what it can at its size."""
+    """Recommend a larger network."""
     option = f"--hidden {max(2 * hidden, 32)}"
     see = Message("the training loss and the validation loss fall")
     return Try(option, Message("more units"), see)
 
 
 def opened(cell: str) -> Try:
-    """Where a forget gate is shut."""
+    """Recommend a forget gate that is initialised open."""
     option = "--forget-bias 1" if cell == "lstm" else "--cell lstm --forget-bias 1"
     see = Message("under “forgetting”, the mean of the gate is well above 0.1")
     return Try(option, Message("a forget gate that is initialised open, at σ(1) = 0.73"), see)
 
 
 def other_units() -> Try:
-    """Where units are dead."""
+    """Recommend gated units against dead units."""
     see = Message("under “dead units”, the number is near zero")
     return Try("--cell gru", Message("gated units, which do not die"), see)
 
 
 def wider_window(steps: int) -> Try:
-    """Where the context beyond the window lowers the loss."""
+    """Recommend a longer truncation window."""
     see = Message("the loss is lower, and under “context” more tokens are used")
     return Try(f"--window {steps}", Message("gradients that reach further back"), see)
 
 
 def gated() -> Try:
-    """Where gradients vanish in a cell without gates."""
+    """Recommend a gated cell against vanishing gradients."""
     see = Message("under “gradient flow”, 1 % is left after more steps than before")
     return Try("--cell gru", Message("a gated cell, which can keep its state unchanged"), see)

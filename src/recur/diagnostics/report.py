@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from recur.diagnostics.context import copying, loss_by_context, loss_by_position, saliency, stationarity, window
-from recur.diagnostics.diagnosis import EXPLAINED, Diagnosis, diagnose
+from recur.diagnostics.diagnosis import EXPLANATIONS, Diagnosis, diagnose
 from recur.diagnostics.figures import COLOURS, DIM, IN_THE_DARK, INK, LINE, Panel, canvas, panels_of, plain_powers
 from recur.diagnostics.finding import Finding, Level, Measurement, Try, command, worst_first
 from recur.diagnostics.gates import forgetting, saturation
@@ -163,7 +163,7 @@ def _section(report: Report, finding: Finding, language: Language) -> str:
         for k, panel in enumerate(panels_of(finding.probe, numbers))
     )
     figures = f'<div class="figures">{drawn}</div>' if drawn else ""
-    explained = f'<p class="dim">{html.escape(translate(EXPLAINED[finding.probe], language))}</p>'
+    explained = f'<p class="dim">{html.escape(translate(EXPLANATIONS[finding.probe], language))}</p>'
     name = translate(finding.probe, language)
     known = report.diagnosis.tries if report.diagnosis is not None else ()
     tries = _tries(report, tuple(one for one in finding.tries if one not in known), language)

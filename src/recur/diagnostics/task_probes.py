@@ -156,9 +156,9 @@ def tree_depth(predictor: TreeClassifier) -> Measurement:
         (grad,) = torch.autograd.grad(loss, x)
         for depth, norm in zip(leaf_depths(tree), torch.linalg.vector_norm(grad, dim=-1).tolist(), strict=True):
             by_depth[depth].append(norm)
-        for height, wanted, said_class in zip(heights(tree), tree.classes, logits.argmax(-1).tolist(), strict=True):
-            if wanted != NO_LABEL:
-                by_height[height].append(wanted == said_class)
+        for height, target, predicted in zip(heights(tree), tree.classes, logits.argmax(-1).tolist(), strict=True):
+            if target != NO_LABEL:
+                by_height[height].append(target == predicted)
     norms = {d: float(np.sqrt(np.mean(np.square(v)))) for d, v in sorted(by_depth.items()) if len(v) >= MIN_NODES}
     right = {h: float(np.mean(v)) for h, v in sorted(by_height.items()) if len(v) >= MIN_NODES}
     numbers: dict[str, Any] = {
@@ -317,11 +317,11 @@ def _texts(predictor: TextClassifier, data: Any) -> Judged:
 def _tags(predictor: TextTagger, data: Any) -> Judged:
     sentences = data.valid_sentences[: MOST // 4]
     found = tag(predictor.tagger, data.valid[: len(sentences)], predictor.run.vocabs).tags
-    wanted = [sentence.tags for sentence in sentences]
-    names, _ = table_of(wanted, found, predictor.tags)
+    target = [sentence.tags for sentence in sentences]
+    names, _ = table_of(target, found, predictor.tags)
     number = {name: k for k, name in enumerate(names)}
-    sizes = [len(tags) for tags in wanted for _ in tags]
-    targets, predictions = ([number[name] for name in chain.from_iterable(rows)] for rows in (wanted, found))
+    sizes = [len(tags) for tags in target for _ in tags]
+    targets, predictions = ([number[name] for name in chain.from_iterable(rows)] for rows in (target, found))
     return Judged(names, targets, predictions, [], sizes)
 
 

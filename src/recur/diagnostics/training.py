@@ -1,4 +1,4 @@
-"""The figures of a run's weights, and of the plain models that it has to beat."""
+"""Probes of training: the course of the loss, the learning rate, overfitting, and the comparison with baselines."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from recur.tasks.predictor import Predictor
 from recur.utils.types import JsonObject, Metrics
 
 LEVEL = 0.03
-"""A figure that is worse than a plain model's by less is as good as it."""
+"""Relative difference below which a result counts as equal to that of a baseline."""
 
 
-def plain_models(predictor: Predictor[Any]) -> list[Baseline]:
-    """What the run measured before its first step."""
+def baselines_of(predictor: Predictor[Any]) -> list[Baseline]:
+    """Return the baselines of the run."""
     return [Baseline(str(one["name"]), float(one["value"]), one["metrics"]) for one in predictor.run.baselines() or ()]
 
 
 def best_metrics(predictor: Predictor[Any], entries: list[JsonObject]) -> Metrics:
-    """The figures of the weights that were kept: those of the best measurement, or of the last one."""
+    """Return the validation metrics of the weights that the run kept: the best ones, or the last ones (--keep last)."""
     curve = predictor.task.curve
     measured = [entry for entry in entries if isinstance(entry.get(curve), int | float)]
     if not measured:
         return {}
-    if getattr(predictor.task.options, "keep", "best") == "last":
+    if predictor.task.options.keep == "last":
         kept = measured[-1]
     else:
         best = best_of(curve, [float(entry[curve]) for entry in measured])
@@ -46,34 +46,34 @@ def best_metrics(predictor: Predictor[Any], entries: list[JsonObject]) -> Metric
 
 
 def clearly_behind(curve: str, value: float, plain: Sequence[Baseline]) -> bool:
-    """Whether a plain model is better by more than LEVEL of the figure."""
+    """Return True if a baseline is better by more than the share LEVEL."""
     best = best_of(curve, [one.value for one in plain])
     allowed = best * (1 - LEVEL) if metric_of(curve).higher else best * (1 + LEVEL)
     return better(curve, allowed, value)
 
 
 MAX_FIT_EXAMPLES = 4000
-"""Predictions that are looked at."""
+"""Predictions that the training loss is averaged over."""
 MOST = 400
-"""Batches at most."""
+"""Largest number of batches."""
 SKIPPED = 0.25
-"""The share of batches that are read first, so that a carried state has come to be what it usually is."""
+"""Share of the batches that only warm up a carried state."""
 ADAM = 0.23
-"""What a weight moves by, in units of the rate, where the gradient is noise."""
+"""Step size of Adam in units of the learning rate, for a gradient that is noise."""
 DRAWS = 2
 FRACTIONS = (1.0, 1 / 10, 1 / 30, 1 / 100)
-"""Of the rate, for which the loss after such a step is measured."""
+"""Fractions of the learning rate at which the loss after a random step is measured."""
 
 
 class Fit(NamedTuple):
     learned: float
-    """Loss on what was learned from, without dropout."""
+    """Training loss without dropout."""
     nudged: dict[float, float]
-    """The loss after a random step, by its rate."""
+    """Loss after a random step, by learning rate."""
 
 
 def measure_fit(predictor: Predictor[Any], entries: list[JsonObject], seed: int = 0) -> Fit | None:
-    """None where what it learned from is not here, or its loss is none that can be taken of a batch."""
+    """Measure the training loss and its sensitivity to random steps; None if the training data is not available."""
     if not predictor.has_training_texts() and "texts" in predictor.task.options.names():
         return None
     try:
@@ -102,7 +102,7 @@ def measure_fit(predictor: Predictor[Any], entries: list[JsonObject], seed: int 
 
 
 def step_size(options: TaskOptions, model: nn.Module, entries: list[JsonObject]) -> float:
-    """By how much a weight moves in a step at the peak of the rate."""
+    """Return by how much a training step moves a weight at the largest learning rate."""
     if options.optimizer in ("adam", "adamw"):
         return ADAM * options.rate
     norms = [float(entry["grad_norm"]) for entry in entries if isinstance(entry.get("grad_norm"), int | float)]
@@ -127,7 +127,7 @@ def _move(model: nn.Module, to: dict[str, torch.Tensor], size: float, generator:
 
 @torch.no_grad()
 def _loss(predictor: Predictor[Any], batches: list[Any]) -> float:
-    """The mean over the predictions behind the first batches."""
+    """Return the mean loss over the predictions after the warm-up batches."""
     total = count = 0.0
     skip = 0
     for loss, predictions in _losses(predictor, batches):
@@ -151,16 +151,16 @@ def _losses(predictor: Predictor[Any], batches: list[Any]) -> Iterator[tuple[flo
 
 
 COARSE = 0.002
-"""Nats that a random step of the usual size may cost. Of runs with a planted rate it cost 0.003 to 1, of others less
-than 0.001."""
+"""Increase of the loss, in nats, from which a random step is too large. Runs with a planted rate had 0.003 to 1,
+others less than 0.001."""
 FINE = 0.0005
-"""… of a rate to take in its place."""
+"""Increase of the loss, in nats, up to which a learning rate is recommended instead."""
 NO_GAP = 0.015
-"""Of the loss on what it has not seen: a smaller difference to that on what it learned from is none."""
+"""Relative gap between training and validation loss below which there is no overfitting."""
 
 
 def rate_finding(fit: Fit, options: TaskOptions) -> Finding:
-    """Whether a step is small enough to settle anywhere."""
+    """Return the finding on the learning rate: whether a random step of its size raises the loss."""
     cost = fit.nudged[options.rate] - fit.learned
     detail = Message(
         "a random step of the size of --rate {rate:g} changes the loss from {before:.3f} to {after:.3f}",
@@ -177,7 +177,7 @@ def rate_finding(fit: Fit, options: TaskOptions) -> Finding:
 
 
 def fit_finding(fit: Fit, held_out: float | None) -> Finding:
-    """How much better it knows what it learned from; `held_out` is the same network's loss on what it has not seen."""
+    """Return the finding on overfitting; `held_out` is the validation loss of the same weights."""
     if held_out is None or not math.isfinite(fit.learned):
         verdict = Message("training loss {learned:.3f}", learned=fit.learned)
         return Finding("fit", Level.UNKNOWN, 0.0, NO_GAP, verdict)
@@ -190,14 +190,14 @@ def fit_finding(fit: Fit, held_out: float | None) -> Finding:
 
 
 GUESSING = 1.2
-"""Times the loss of guessing, log K: a network with more has diverged."""
+"""Multiple of the loss of uniform guessing, log K, above which training has diverged."""
 DROPOUTS = ("dropout_input", "dropout_hidden", "dropout_output", "dropout_weight", "dropout_embedding")
 CURVES = ("step", "train_loss", "valid_loss", "grad_norm", "clipped", "rate")
 LEVELS = {"diverges": Level.FAULT, "overfits": Level.WARNING, "by heart": Level.WARNING, "longer": Level.WARNING}
 
 
 def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measurement:
-    """Whether the loss fell and stayed low, diverged, or overfitted; `entries` are the lines of metrics.jsonl."""
+    """Measure how the training went: converged, diverged, overfitted or too short. `entries` is metrics.jsonl."""
     task = predictor.task
     measured = [entry for entry in entries if isinstance(entry.get(task.curve), int | float)]
     numbers: JsonObject = {key: [entry.get(key) for entry in measured] for key in CURVES}
@@ -229,8 +229,8 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
 
 
 def _falls_short(predictor: Predictor[Any], entries: list[JsonObject]) -> bool:
-    """Whether a plain model is better, or none was measured."""
-    plain, curve = plain_models(predictor), predictor.task.curve
+    """Return True if a baseline is clearly better, or there is none."""
+    plain, curve = baselines_of(predictor), predictor.task.curve
     value = best_metrics(predictor, entries).get(curve)
     return value is None or not plain or clearly_behind(curve, value, plain)
 
