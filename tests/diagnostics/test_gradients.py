@@ -204,7 +204,7 @@ def test_an_orthogonal_matrix_preserves_the_gradient() -> None:
 
 def test_a_state_without_a_gradient_does_not_hide_the_others() -> None:
     flows = {"c": Flow([0.0] * 40, 0.0, 0), "h": Flow([1.0] * 40, 1.0, None)}
-    assert "preserved: × 1 a step in h" in _flow_finding(flows, 40, gated=True).verdict
+    assert "preserved: × 1 per step in h" in _flow_finding(flows, 40, gated=True).verdict
     assert "vanish" in _flow_finding({"c": flows["c"]}, 40, gated=False).verdict
 
 
