@@ -134,7 +134,7 @@ def test_what_is_said_of_them() -> None:
     grows = terms_finding({"layer 1": {"W": Terms(norms, norms, norms, norms, 1.0, 59, 60)}}, "W")
     assert grows.level is Level.WARNING
     assert "the most distant steps dominate the gradient" in grows.verdict
-    assert "59 steps back and is 23% of all" in grows.verdict
+    assert "59 steps back and has 23% of the sum" in grows.verdict
     long = gradient_terms(Subject.of(linear_network(rotated([0.95, 0.9])), sequence())).finding
     assert long.level is Level.OK
     assert "steps give ∂L/∂W of layer 1 to within 10%" in long.verdict
