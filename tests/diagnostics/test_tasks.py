@@ -170,8 +170,8 @@ def test_confusion_calibration_and_length_by_hand() -> None:
     assert error == pytest.approx((0.4 + 0.8 + 2 * 0.1) / 4)
     measured = classes(made)
     assert measured.numbers["confusion"] == [[1, 1, 0], [0, 2, 0], [0, 0, 0]]
-    assert "a is taken for b, 1 times; a is found least, 50% of the time" in measured.finding.verdict
-    assert "never says a" in classes(made._replace(predictions=[1, 1, 1, 1])).finding.verdict
+    assert "a predicted as b, 1 times; lowest recall: a, 50%" in measured.finding.verdict
+    assert "never predicted: a" in classes(made._replace(predictions=[1, 1, 1, 1])).finding.verdict
     long = Judged(("a", "b"), [0] * 80, [0] * 40 + [1] * 40, [], [5] * 20 + [10] * 20 + [20] * 20 + [40] * 20)
     assert length(long).finding.level is Level.WARNING
     assert [row["right"] for row in length(long).numbers["rows"]] == [1.0, 1.0, 0.0, 0.0]
