@@ -40,7 +40,7 @@ class Choice:
         try:
             object.__setattr__(self, "temperature", checked("temperature", self.temperature, Positive))
         except OptionError as error:
-            raise OptionError(f"{error}; for the likeliest token take top_k=1") from None
+            raise OptionError(Message("{error}; for the likeliest token take top_k=1", error=str(error))) from None
         for name, kind in (("top_k", Natural), ("top_p", _TOP), ("min_p", Share)):
             object.__setattr__(self, name, checked(name, getattr(self, name), kind))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recur.errors import CellError, OptionError, shown, unknown
+from recur.i18n import Message
 from recur.options import flag_of, read_toml, spelled
 from recur.tasks.options import TaskOptions
 from recur.utils.trust import cell_file, check_cells
@@ -74,24 +75,24 @@ def make_options(task: str, fields: Mapping[str, object], where: str = "") -> Ta
         made.refuse_unused()
         _check_cell(getattr(made, "cell", ""))
     except (OptionError, CellError) as error:
-        raise type(error)(f"{where}{error}") from None
+        raise type(error)(Message("{where}{error}", where=where, error=str(error))) from None
     return made
 
 
 def read_options(task: str, fields: Mapping[str, object], where: str) -> TaskOptions:
     """… without the last: what a run was trained with is read as it is."""
     if not isinstance(task, str):
-        raise OptionError(where + unknown("task", task, task_names()))
+        raise OptionError(Message("{where}{error}", where=where, error=unknown("task", task, task_names())))
     cls = options_class(task)
     for name, value in fields.items():
         if name == "texts" and "texts" not in cls.names():
             raise OptionError(f"{where}the task {task} makes its own data; leave {_named(value)} out")
         if name not in cls.names():
-            raise OptionError(where + refusal(task, name))
+            raise OptionError(Message("{where}{error}", where=where, error=refusal(task, name)))
     try:
         made = cls.of(fields)
     except OptionError as error:
-        raise OptionError(f"{where}{error}") from None
+        raise OptionError(Message("{where}{error}", where=where, error=str(error))) from None
     for name in (*PATHS, *ORIGINS):
         if "" in listed(getattr(made, name, ())):
             raise OptionError(f"{where}{spelled(name)}: a text's name is empty; name a file or a folder")
