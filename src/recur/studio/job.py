@@ -37,9 +37,9 @@ class Job:
         strings = (self.name, self.task, self.text, self.error)
         kinds = {str: strings, dict: (self.options,), bool: (self.resumes, self.keep), int: (self.process,)}
         if any(type(value) is not kind for kind, values in kinds.items() for value in values):
-            raise OptionError("a field of a training has the wrong type")
+            raise OptionError(Message("a field of a training has the wrong type"))
         if self.state not in get_args(State):
-            raise OptionError(f"unknown state of a training: {str(self.state)[:60]!r}")
+            raise OptionError(Message("unknown state of a training: {state}", state=repr(str(self.state)[:60])))
 
     def arguments(self, texts: Texts) -> list[str]:
         """Of recur. Checked here, whoever the job comes from."""

@@ -124,7 +124,7 @@ class Texts:
 
     def _checked(self) -> Path:
         if self.path.is_symlink():
-            raise OSError(f"{self.path} is a link")
+            raise OSError(Message("{name} is a link", name=self.path))
         return self.path
 
     def keep(self, part: Path, name: str, digest: str) -> tuple[str, bool]:

@@ -107,7 +107,7 @@ class Training:
             "keep": lambda: self.queue.keep(name, keep),
         }
         if verb not in verbs:
-            raise UnknownError(f"unknown request {verb[:60]!r}")
+            raise UnknownError(Message("unknown request {name}", name=repr(verb[:60])))
         await self.turns.list(verbs[verb])
         return Answer({"jobs": self.queue.jobs(asked_language(request))})
 
