@@ -29,8 +29,7 @@ import torch
 from websockets.asyncio.client import connect
 
 from bench.serve_peer import LIMITS, WAYS, hub_of
-from recur.serve.engine import Engine
-from recur.serve.isolation import Events
+from recur.serve.engine import Engine, Events
 from recur.serve.rows import Column, Said
 
 CLIENTS = (1, 4)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
-import hashlib
 import io
 import json
 import math
@@ -39,13 +38,10 @@ from recur.models.forms import parse_embedding
 from recur.ngram import read_arpa
 from recur.options import check_device
 from recur.run import read_json, read_jsonl
-from recur.run.manifest import Fingerprint, Manifest
-from recur.run.tensors import from_bytes, to_bytes
 from recur.series.gaps import fill
 from recur.series.layout import Columns
 from recur.series.reading import parse_panel
 from recur.signals import look_at, read_signals
-from recur.studio.summaries import measurements
 from recur.sweeps.folder import parse_record
 from recur.sweeps.space import search_of
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
@@ -329,21 +325,6 @@ def _json(data: bytes, folder: Path) -> None:
     (folder / "a.json").write_bytes(data)
     read_json(folder / "a.json")
     read_jsonl(folder / "a.json")
-    (folder / "metrics.jsonl").write_bytes(data)
-    measurements(folder, "loss")
-
-
-def _tensors(data: bytes, folder: Path) -> None:
-    """A checkpoint; and weights whose header the list of runs reads."""
-    (folder / "model.safetensors").write_bytes(data)
-    measurements(folder, "loss")
-    from_bytes(data, folder / "model.safetensors")
-
-
-def _manifest() -> bytes:
-    digest = hashlib.sha256(b"").hexdigest()
-    found = Manifest("language", ["vocab"], {"config.toml": [digest]}, {"texts": [Fingerprint("a.txt", 1, digest)]})
-    return found.to_json()
 
 
 # Images -----------------------------------------------------------------------------------------------------------
@@ -463,8 +444,6 @@ def doors() -> tuple[Door, ...]:
         Door("pieces", (_subwords().model,), _pieces),
         Door("sweep", (_sweep(),), lambda data, folder: parse_record(data, "sweep.json")),
         Door("ways", WAYS, _ways),
-        Door("manifest", (_manifest(),), lambda data, folder: Manifest.from_json(data, "manifest.json")),
-        Door("tensors", (to_bytes({"w": torch.ones(2, 3)}, {"step": 1, "loss": 0.5}),), _tensors),
         Door("search", (b"classify rate=0.001:0.1:log", b"tag cell=gru,lstm", b"forecast hidden"), _search),
         Door("json", (b'{"step": 1, "loss": 2.5}\n{"step": 2}\n', b'{"name": "x", "value": 3.5}'), _json),
         Door(

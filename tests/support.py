@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,14 +37,6 @@ RUNS += [(name, "native") for name in NATIVE_CELLS if core]
 """Every cell on every backend that takes it."""
 
 DOUBLE = {"dtype": torch.float64}
-
-
-def become_another_user(monkeypatch: pytest.MonkeyPatch, state: str | Path = "another user") -> None:
-    """Forget which custom cells this user named, trusted and executed, as a new process of another user would."""
-    monkeypatch.setenv("RECUR_STATE", str(state))
-    monkeypatch.setattr("recur.trust._CELLS._in_process", set())
-    for name in [name for name in sys.modules if name.startswith("recur_user_cell_")]:
-        monkeypatch.delitem(sys.modules, name)
 
 
 def close(got: Any, expected: Any, what: str = "", tolerance: float | None = None) -> None:

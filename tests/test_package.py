@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 import recur
 
@@ -119,33 +116,3 @@ def test_every_cell_names_its_paper_and_what_differs_from_torch() -> None:
         assert any(str(year) in words for year in range(1990, 2026)), name
         assert "torch.nn" in words, name
         assert "'" in words, f"{name} has no equation"
-
-
-def pins(file: str) -> dict[str, str]:
-    """Return the version of each package that a requirements file pins, by canonical name."""
-    found = re.findall(r"^([\w.-]+)==([^\s;\\]+)", (ROOT / file).read_text(), flags=re.MULTILINE)
-    return {canonicalize_name(name): version for name, version in found}
-
-
-def test_every_package_of_a_development_install_is_pinned() -> None:
-    waiting, seen = [Requirement("recur[dev]")], set()
-    while waiting:
-        requirement = waiting.pop()
-        name = canonicalize_name(requirement.name)
-        if (name, *sorted(requirement.extras)) in seen:
-            continue
-        seen.add((name, *sorted(requirement.extras)))
-        for line in importlib.metadata.requires(name) or ():
-            one = Requirement(line)
-            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in {"", *requirement.extras}):
-                waiting.append(one)
-    missing = {name for name, *_ in seen} - {"recur", *pins("constraints.txt")}
-    assert not missing
-
-
-def test_hashes_cover_every_pin_but_torch() -> None:
-    pinned = pins("constraints.txt")
-    del pinned["torch"]
-    assert pins(".ci/hashes.txt") == pinned
-    blocks = re.split(r"^(?=[\w.-]+==)", (ROOT / ".ci/hashes.txt").read_text(), flags=re.MULTILINE)[1:]
-    assert all("--hash=sha256:" in block for block in blocks)

@@ -25,7 +25,6 @@ from recur.sweeps.study import Study
 from recur.tasks import make_options, options_class, options_of_run, task_names
 from recur.train import Event
 from tests.cli.test_cli import json_of
-from tests.support import become_another_user
 
 SMALL: dict[str, Any] = {"steps": 20, "batch": 8, "threads": 1, "embedding": 8}
 TEXT = "".join(f"{'ab'[k % 2]}\t{'ba'[k % 2] * 3} text {k}\n" for k in range(80))
@@ -274,66 +273,14 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         parse_record(content.replace('"format": 1', '"format": 2').encode(), "sweep.json")
 
 
-CELL = "import pathlib\npathlib.Path('executed').touch()\nfrom recur.cells import GRU\nclass Evil(GRU): name = ''\n"
-
-
-@pytest.mark.parametrize("place", ["options", "search", "a trial that runs", "a trial that has ended"])
-def test_a_cell_that_a_sweep_folder_names_is_executed_only_if_it_is_trusted(
-    file: str, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    become_another_user(monkeypatch)
-    found = sweep(file, task="classify", trials=1, search=RANGES, **{**SMALL, "steps": 2})
-    Path("evil.py").write_text(CELL)
-    record, evil = Record.read(found.path), "../../evil.py:Evil"
-    if place == "options":
-        record.options["cell"] = evil
-    elif place == "search":
-        record.search["cell"] = OneOf((evil,))
-    else:
-        record.search["cell"] = OneOf(("gru", "lstm"))
-        params: Any = {"hidden": 8, "rate": 0.01, "cell": evil}
-        record.trials.append(Trial(1, params, "running" if "runs" in place else "failed"))
+def test_a_cell_that_a_stranger_names_is_not_executed(file: str) -> None:
+    found = sweep(file, task="classify", trials=1, search=RANGES, **SMALL)
+    Path("evil.py").write_text("raise SystemExit('executed')\n")
+    record = Record.read(found.path)
+    record.options["cell"] = "../../evil.py:Evil"
     record.write(found.path)
-    command = ["sweep", "--resume", str(found.path), "--trials", "2", "-q"]
-    assert run(command) == 2
-    said = capsys.readouterr().err
-    assert "evil.py, 4 lines, SHA-256" in said
-    assert said.count("\n") == 1
-    assert not Path("executed").exists()
-    assert len(Record.read(found.path).trials) == len(record.trials), "no trial is started"
-    assert run([*command, "--trust"]) == 0
-    assert Path("executed").exists() is ("ended" not in place)
-
-
-def test_a_custom_cell_can_be_searched_for(file: str) -> None:
-    Path("mine.py").write_text(CELL)
-    found = sweep(file, task="classify", trials=2, search={"cell": OneOf(("mine.py:Evil",))}, **{**SMALL, "steps": 2})
-    assert [trial.state for trial in found.trials] == ["complete", "complete"]
-    assert found.trials[1].params == {"cell": "../../mine.py:Evil"}
-
-
-def test_a_text_that_a_stranger_names_is_not_opened(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep(file, task="classify", trials=1, search=RANGES, out="inner/swept", **SMALL)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    again = ["sweep", "--resume", "../inner/swept", "--trials", "1", "-q"]
-    assert run(again) == 0, "this user has named the text"
-    monkeypatch.setenv("RECUR_STATE", str(tmp_path / "stranger"))
-    assert run(again) == 2
-    assert "add --allow-path ../texts.tsv" in capsys.readouterr().err
-    assert run([*again, "--allow-path", "../texts.tsv"]) == 0
-
-
-def test_links_in_a_sweep_are_not_followed(file: str, tmp_path: Path) -> None:
-    found = sweep(file, task="classify", trials=1, search=RANGES, out="swept", **SMALL)
-    record = (found.path / "sweep.json").rename(tmp_path / "mine.json")
-    content = record.read_text()
-    (found.path / "sweep.json").symlink_to(record)
-    with pytest.raises(RunError, match="is a link"):
+    with pytest.raises(RecurError, match="trust"):
         resume_sweep(found.path, trials=2)
-    assert record.read_text() == content
 
 
 def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None:

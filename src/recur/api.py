@@ -27,7 +27,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -39,7 +38,6 @@ from recur.tasks import make_options, open_predictor
 from recur.tasks.contract import file_names
 from recur.tasks.recognise import choose_task
 from recur.train import Callback, train
-from recur.trust import name_cell
 
 if TYPE_CHECKING:
     from recur.tasks.classify.predictor import TextClassifier
@@ -108,7 +106,6 @@ def fit(
     ('pos', ['neg', 'pos'])
     """
     out = None if out is None else _folder("out", out)
-    name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
     data = Data.of(given, options) if answers is not None or is_data(given) else None
     if data is None:
@@ -144,113 +141,47 @@ def _folder(name: str, given: object) -> str | Path:
 
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["language"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["language"]
 ) -> Language: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["conditional"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["conditional"]
 ) -> ConditionalWriter: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["seq2seq"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["seq2seq"]
 ) -> Transducer: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["classify"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["classify"]
 ) -> TextClassifier: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["tag"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["tag"]
 ) -> TextTagger: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["tree"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["tree"]
 ) -> TreeClassifier: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["forecast"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["forecast"]
 ) -> SeriesForecaster: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["grid"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["grid"]
 ) -> ImageClassifier: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["table"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["table"]
 ) -> RowPredictor: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: Literal["adding", "copy"],
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["adding", "copy"]
 ) -> Solver[Any]: ...
 @overload
 def load(
-    run: str | Path,
-    device: str = ...,
-    *,
-    trust: bool = ...,
-    changed_text: bool = ...,
-    allow_path: Sequence[str | Path] = ...,
-    task: str | None = ...,
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: str | None = ...
 ) -> Predictor[Any]: ...
 
 
@@ -260,20 +191,18 @@ def load(
     *,
     trust: bool = False,
     changed_text: bool = False,
-    allow_path: Sequence[str | Path] = (),
     task: str | None = None,
 ) -> Predictor[Any]:
     """The model of a run, with its best weights, for use. With `task`, a run of another one is refused. To `trust` a
     run is to execute a cell that it carries, though one has not trained with it; with `changed_text`, a text that it
-    learned from may have been changed since. A text outside of the run's folder that this user has not trained with is
-    opened only if it is in `allow_path`.
+    learned from may have been changed since.
 
     >>> model = recur.fit("names.tsv", task="classify", hidden=8, steps=2, out="runs/names")
     >>> recur.load("runs/names").probabilities("Nabc7").keys()
     dict_keys(['Greek', 'Irish'])
     """
     predictor = open_predictor([_folder("run", run)], device, trust)
-    predictor.changed_text, predictor.allow_path = changed_text, allow_path
+    predictor.changed_text = changed_text
     if task is not None and predictor.task.name != task:
         raise OptionError(f"{run} is a run of the task {predictor.task.name}, not {task}")
     return predictor

@@ -18,24 +18,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
-
-NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-"""A pipe without a writer is not waited for."""
-BINARY = getattr(os, "O_BINARY", 0)
+from typing import BinaryIO, cast
 
 PATIENCE = 5.0
 """Seconds to wait for somebody to write to a pipe."""
 
 
-def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Replace a file by this content; mode: the permissions of the new file, less the umask."""
-    with replacing(path, mode) as out:
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file by this content."""
+    with replacing(path) as out:
         out.write(content)
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """A stream for what shall stand at `path`; it stands there once the block has ended without an error.
 
     A link is followed: the file it points to is replaced. A device or a pipe cannot be, and is written to.
@@ -49,8 +45,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.part")
     try:
         with _naming(path):
-            # The permissions are set when the file is made: later, somebody may have opened it already.
-            out = open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
+            out = part.open("xb")
         with out:
             yield out
             out.flush()
@@ -92,45 +87,21 @@ def cache_folder() -> Path:
 
 
 def open_stream(path: Path | str) -> BinaryIO:
-    """Open a regular file, a pipe or a terminal for reading, without waiting for data in `open` itself."""
+    """A file or a pipe, to be read."""
     name = os.fspath(path)
     if "\0" in name:
         raise OSError(errno.EINVAL, "its name holds a zero byte", name)
     try:
-        handle = os.open(name, os.O_RDONLY | NO_WAIT | BINARY)
+        mode = os.stat(name).st_mode
     except UnicodeEncodeError:
         raise OSError(errno.EILSEQ, "its name is not Unicode", name) from None
-    mode = os.fstat(handle).st_mode
     if stat.S_ISFIFO(mode):
-        return _open_pipe(name, handle)
-    try:
-        if stat.S_ISDIR(mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-        stream = cast(BinaryIO, io.BufferedReader(_File(handle, "rb")))
-    except BaseException:
-        os.close(handle)
-        raise
+        return _open_pipe(name)
+    stream = open(name, "rb")  # noqa: SIM115  the caller closes it
     if not ends(stream):
         stream.close()
         raise OSError(errno.EINVAL, "it is a device, which has no end", name)
-    if not stat.S_ISREG(mode):
-        os.set_blocking(handle, True)  # a terminal, whose user may take any time
     return stream
-
-
-class _File(io.FileIO):
-    """File that is read without waiting. Some files of the system, such as /proc/kmsg, are regular and have no end."""
-
-    def readinto(self, buffer: Any) -> int:
-        found: int | None = super().readinto(buffer)
-        return found if found is not None else self._refuse()
-
-    def readall(self) -> bytes:
-        found: bytes | None = super().readall()
-        return found if found is not None else self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise OSError(errno.EINVAL, "it is no file with an end: reading it waits for more", self.name)
 
 
 def too_long(name: str) -> bool:
@@ -158,8 +129,9 @@ def read_bounded(path: Path | str, most: int) -> bytes:
     return found
 
 
-def _open_pipe(name: str, handle: int) -> BinaryIO:
+def _open_pipe(name: str) -> BinaryIO:
     """A pipe whose writer may take any time; that there is one is waited for."""
+    handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
     until, first = time.monotonic() + PATIENCE, b""
     with suppress(BlockingIOError):  # it has a writer, who has written nothing yet
         while not (first := os.read(handle, 1 << 16)):  # it has none

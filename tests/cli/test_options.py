@@ -136,17 +136,3 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert said.count("\n") == 1
     assert says in said
     assert not (here / "new").exists()
-
-
-@pytest.mark.parametrize("name", ["[x", "{x", '["a"]', "[1, 2]", '{"a": 1}'])
-def test_a_name_that_looks_like_json_is_a_name(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, reads in (
-        (["predict", "absent", name], "absent"),
-        (["train", name, "--task", "language"], name),
-        (["train", "absent.txt", "--task", "language", "--valid", name], "absent.txt"),
-        (["ngram", name], name),
-    ):
-        assert run(arguments) == 2
-        said = capsys.readouterr().err
-        assert "JSON" not in said
-        assert reads in said

@@ -94,60 +94,6 @@ def test_a_manifest_that_cannot_be_used(fields: dict[str, Any], says: str, tmp_p
         Run.open(run.path)
 
 
-SHA = "0" * 64
-LOGS: dict[str, Any] = {"metrics.jsonl": [0, SHA], "samples.jsonl": [0, SHA]}
-SLOT: dict[str, Any] = {"file": "resume/a.safetensors", "sha256": SHA, "step": 0, "logs": LOGS}
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"checkpoints": [SLOT | {"logs": LOGS | {"metrics.jsonl": []}}]},
-        {"checkpoints": [SLOT | {"logs": LOGS | {"metrics.jsonl": [0, SHA, 1]}}]},
-        {"checkpoints": [SLOT | {"logs": LOGS | {"metrics.jsonl": [-1, SHA]}}]},
-        {"checkpoints": [SLOT | {"logs": {"metrics.jsonl": [0, SHA]}}]},
-        {"checkpoints": [SLOT, SLOT]},
-        {"checkpoints": [SLOT | {"more": 1}]},
-        {"checkpoints": [SLOT | {"step": 10**400}]},
-        {"checkpoints": {}},
-        {"files": {"vocab.json": []}},
-        {"files": {"vocab.json": ["short"]}},
-        {"files": [["vocab.json", [SHA]]]},
-        {"texts": []},
-        {"texts": {"texts": {"name": "x", "bytes": 0, "sha256": SHA}}},
-        {"texts": {"texts": [{"name": "x", "bytes": -1, "sha256": SHA}]}},
-        {"vocabularies": "vocab"},
-        {"task": None},
-    ],
-)
-def test_a_manifest_of_another_structure_is_damaged(fields: dict[str, Any], tmp_path: Path) -> None:
-    run = make(tmp_path / "r")
-    (run.path / "manifest.json").write_bytes(forged(run, **fields))
-    with pytest.raises(RunError, match=r"manifest\.json is damaged"):
-        Run.open(run.path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"value": "1"},
-        {"value": True},
-        {"value": float("nan")},
-        {"metrics": {"valid_loss": "1"}},
-        {"metrics": [1.0]},
-        {"name": 1},
-    ],
-)
-def test_baselines_of_another_structure_are_damaged(change: dict[str, Any], tmp_path: Path) -> None:
-    run = make(tmp_path / "r")
-    whole = {"name": "4-gram", "value": 1.5, "metrics": {"valid_loss": 0.4, "valid_r2": float("nan")}}
-    run.write_baselines("valid_perplexity", [whole])
-    assert run.baselines() is not None
-    run.write_baselines("valid_perplexity", [whole | change])
-    with pytest.raises(RunError, match=r"baselines\.json is damaged"):
-        run.baselines()
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 4}', b"[" * 100_000, b"\xff\xfe"])
 def test_a_manifest_that_is_none(content: bytes, tmp_path: Path) -> None:
     run = make(tmp_path / "r")

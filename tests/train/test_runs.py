@@ -19,13 +19,12 @@ from safetensors.torch import load
 import recur
 from recur.cli.app import run as command
 from recur.errors import RecurError, RunError
-from recur.run import Run
+from recur.run import Run, trust
 from recur.run.place import Place
 from recur.run.tensors import to_bytes
+from recur.run.trust import is_trusted
 from recur.tasks import make_options
 from recur.train import Event, measuring, resume, train
-from recur.trust import is_trusted, trust
-from tests.support import become_another_user
 from tests.training import begin, reopen, stop_after
 
 BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
@@ -67,7 +66,9 @@ def test_a_strangers_cell_is_shown_and_not_executed(
     Path("mine.py").write_text(CELL + "import pathlib; pathlib.Path('ran').touch()\n")
     assert command(["train", "book.txt", "--cell", "mine.py:Mine", "--out", "r", *FLAGS]) == 0
     Path("ran").unlink()
-    become_another_user(monkeypatch)
+    monkeypatch.setenv("RECUR_STATE", "another user")
+    for name in [name for name in sys.modules if name.startswith("recur_user_cell_")]:
+        monkeypatch.delitem(sys.modules, name)  # in another process it has not been executed yet
     capsys.readouterr()
     assert command([verb, "r", *(["book.txt"] if verb in ("logprob", "predict") else [])]) == 2
     said = capsys.readouterr().err
@@ -99,7 +100,7 @@ def test_a_strangers_configuration_is_no_word_for_its_cell(
 ) -> None:
     Path("mine.py").write_text(CELL)
     recur.fit("book.txt", cell="mine.py:Mine", out="r", **SMALL)
-    become_another_user(monkeypatch)
+    monkeypatch.setenv("RECUR_STATE", "another user")
     assert command(["train", "book.txt", "--config", "r/config.toml", "--out", "again"]) == 2
     assert "r/cell.py, 2 lines" in capsys.readouterr().err
 

@@ -8,11 +8,9 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from recur import __version__
-from recur.cli.options import PLAIN
-from recur.cli.terminal import escape_messages, visible
 from recur.errors import RankError, RecurError
 from recur.launch import Launch, launch
 
@@ -22,7 +20,7 @@ app = App(
     help="Recurrent networks as equations, and the n-gram models worth beating.",
     help_epilogue="Each verb has examples: recur ngram --help. Shell completion: recur --install-completion.",
     help_format="plaintext",
-    default_parameter=PLAIN,
+    default_parameter=Parameter(negative_iterable=()),
     suppress_keyboard_interrupt=False,
 )
 app.register_install_completion_command()
@@ -63,7 +61,6 @@ TEXT_FLAGS = ("--prompt", "--stop", "--label")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run, and leave: 0 done, 2 a user's mistake in one line, 130 interrupted."""
-    escape_messages()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -110,7 +107,7 @@ def _fail(message: str, speaks: bool | None = None) -> int:
 def _say(message: str, speaks: bool) -> None:
     """Of several processes, what all of them would say, one says."""
     if speaks:
-        line = f"recur: {visible(message)}"
+        line = f"recur: {message}"
         if sys.stderr.isatty():  # where a line that is too long is broken between words
             width = shutil.get_terminal_size().columns
             line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)

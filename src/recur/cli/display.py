@@ -4,13 +4,12 @@ place; elsewhere each measurement is a line."""
 from __future__ import annotations
 
 import math
-import shlex
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.styled import Styled
+from rich.text import Text
 
 from recur.cli.results import show_beside, show_verdict
 from recur.cli.screen import Screen, facts
@@ -96,10 +95,10 @@ class Display:
         self.screen.show("", facts("", shown))
         show_verdict(self.screen, content["verdict"])
         if outcome.stopped:
-            self.screen.note(f"go on with: recur resume {shlex.quote(content['run'])}")
+            self.screen.note(f"go on with: recur resume {content['run']}")
             return
         what = " FILE" if outcome.task.verb == "predict" else ""
-        self.screen.note(f"use it: recur {outcome.task.verb} {shlex.quote(content['run'])}{what}")
+        self.screen.note(f"use it: recur {outcome.task.verb} {content['run']}{what}")
         if content["try"]:
             self.screen.note(f"try: {content['try']}")
 
@@ -126,9 +125,9 @@ class Display:
         if self.curve:
             plain = self.baseline
             drawn = draw(self.curve, self.metric, *((plain["value"], plain["name"]) if plain else ()))
-            parts += ["", drawn]
+            parts += [Text(), Text(drawn)]
         if e.get("sample"):
-            parts += ["", Styled(e["sample"], "dim")]
+            parts += [Text(), Text(e["sample"], style="dim")]
         return Group(*parts)
 
 

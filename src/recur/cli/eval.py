@@ -107,7 +107,7 @@ def eval(
     groups = [runs] if ensemble and runs else [[run] for run in runs]
     predictors = [open_predictor(group, device, opening.trust) for group in groups]
     for predictor in predictors:
-        predictor.changed_text, predictor.allow_path = opening.changed_text, opening.allow_path
+        predictor.changed_text = opening.changed_text
         predictor.use_precision(precision)
     if len({predictor.task.on_text for predictor in predictors}) > 1:
         raise OptionError("some of these runs learned from texts and others from tables: measure them one by one")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -13,13 +12,6 @@ from recur.options import Seed, checked
 
 if TYPE_CHECKING:
     from recur.text import Corpus, Vocab
-
-PLAIN = Parameter(negative_iterable=(), json_list=False, json_dict=False)
-"""Defaults of every flag and argument: a value that begins with `[` or `{` is a file name or a text, not JSON."""
-
-
-PLAIN = Parameter(negative_iterable=(), json_list=False, json_dict=False)
-"""For every command: a value is the text that was typed. A name that begins with [ or { is no JSON."""
 
 
 @Parameter(name="*")
@@ -52,8 +44,7 @@ class Opening:
     """For verbs that open runs."""
 
     trust: Annotated[bool, Parameter(negative="")] = False
-    """Execute a custom cell that a run, a sweep or a file of --config names, though you have not trained with it; it is
-    remembered by its SHA-256."""
+    """Execute a cell that a run carries, though you have not trained with it; it is remembered by its SHA-256."""
 
 
 @Parameter(name="*")
@@ -63,10 +54,6 @@ class OpeningTexts(Opening):
 
     changed_text: Annotated[bool, Parameter(negative="")] = False
     """Go on though a text of the run was changed since."""
-
-    allow_path: tuple[Path, ...] = ()
-    """Open this text of the run, a file or a folder outside of the run's folder, though you have not trained with it;
-    it is remembered by the SHA-256 of its name and content. Repeat the option for several."""
 
 
 @Parameter(name="*")

@@ -62,7 +62,6 @@ def resume(
         given = device or before.device, before.compress
     more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes, "device": device}
     more |= {"trust": opening.trust, "changed_text": opening.changed_text}
-    more["allow_path"] = opening.allow_path
     screen = Screen(output, silent=at.rank > 0)
     with joined(at, *given) as ranks:
         watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, ranks=ranks))

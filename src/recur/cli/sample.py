@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -113,7 +112,7 @@ def sample(
         screen.result({"run": str(run), "label": label, "samples": texts})
         return
     if not isinstance(model, Language):
-        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {shlex.quote(str(run))}")
+        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {run}")
     if label is not None:
         raise OptionError(f"{run} was not trained with --task conditional, so --label has no use")
     length = 200 if length is None else length
@@ -129,22 +128,20 @@ def sample(
             screen.write(text + prompt if model.backward else prompt + text)
         screen.result({"run": str(run), "prompt": prompt, "direction": model.options.direction, "samples": texts})
         return
-    _stream(screen, model, prompt, length, stop, seed, choice)
+    _stream(model, prompt, length, stop, seed, choice)
 
 
-def _stream(
-    screen: Screen, model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]
-) -> None:
+def _stream(model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]) -> None:
     if model.backward:  # its first piece is the last of the text
-        screen.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt)
+        sys.stdout.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt + "\n")
         return
     pieces = model.stream(prompt, length, stop, seed, **choice)
     first = next(pieces, "")  # a prompt that cannot be read is refused before anything is written
-    screen.write(prompt + first, end="")
+    sys.stdout.write(prompt + first)
     for piece in pieces:
-        screen.write(piece, end="")
+        sys.stdout.write(piece)
         sys.stdout.flush()
-    screen.write("")
+    sys.stdout.write("\n")
 
 
 def _converse(
@@ -166,6 +163,6 @@ def _converse(
         if not prompt:
             return
         try:
-            _stream(screen, model, prompt, length, stop, seed, choice)
+            _stream(model, prompt, length, stop, seed, choice)
         except RecurError as error:
             screen.note(str(error))

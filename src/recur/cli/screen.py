@@ -14,33 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from recur.cli.options import Output
-from recur.cli.terminal import visible
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from recur.text import Corpus
 
 PATIENCE = 1.0
 """Seconds before a progress bar is worth its place."""
-
-
-class DataConsole(Console):
-    """Console that prints every string as data: no markup, no emoji names, unsafe characters escaped.
-
-    Tables, titles, groups and plain strings all pass through `render_str`. A `rich.text.Text` does not, so no other
-    module makes one from data.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(markup=False, highlight=False, soft_wrap=True, emoji=False, **options)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Return the string as styled text with its unsafe characters escaped."""
-        return super().render_str(visible(text), **options)
 
 
 class Screen:
@@ -48,13 +29,13 @@ class Screen:
         """A `silent` one shows nothing: of several processes, the first has the screen."""
         self.silent = silent
         self.json, self.quiet = common.json, common.quiet or common.json or silent
-        self.out = DataConsole()
-        self.err = DataConsole(stderr=True)
+        self.out = Console(highlight=False, soft_wrap=True, emoji=False)
+        self.err = Console(highlight=False, soft_wrap=True, emoji=False, stderr=True)
 
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result."""
         if not self.quiet:
-            self.err.print(text, style="dim", soft_wrap=not self.err.is_terminal)
+            self.err.print(text, style="dim", markup=False, soft_wrap=not self.err.is_terminal)
 
     def show(self, *things: Any) -> None:
         """A part of the result, for a person to read."""
@@ -63,35 +44,32 @@ class Screen:
                 # On a terminal sentences and tables are fitted to its width; elsewhere each is a line.
                 fitted = self.out.is_terminal
                 if isinstance(thing, Table) and thing.title and fitted:
-                    self.out.print(str(thing.title), style="bold")  # which may be wider than the table
+                    self.out.print(str(thing.title), style="bold", markup=False)  # which may be wider than the table
                     thing.title = None
-                self.out.print(thing, soft_wrap=not fitted)
+                self.out.print(thing, markup=False, soft_wrap=not fitted)
 
     def paragraph(self, text: str, indent: int = 0) -> None:
         """A sentence as part of the result: on a terminal wrapped between words, elsewhere a line."""
         if self.json:
             return
         if not self.out.is_terminal:
-            self.out.print(" " * indent + text)
+            self.out.print(" " * indent + text, markup=False)
             return
         from rich.padding import Padding
+        from rich.text import Text
 
-        self.out.print(Padding(text, (0, 0, 0, indent)), soft_wrap=False)
+        self.out.print(Padding(Text(text), (0, 0, 0, indent)), soft_wrap=False, markup=False)
 
     def result(self, content: dict[str, Any]) -> None:
         """The result, for a machine to read."""
         if self.json:
             line = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False)
-            sys.stdout.write(visible(line) + "\n")  # the same data: each escape is one of JSON's own
+            sys.stdout.write(line.encode("utf-8", "backslashreplace").decode() + "\n")  # a file's name may be any bytes
 
-    def write(self, text: str, end: str = "\n") -> None:
-        """Write text of a model or of the user: exact to a file or a pipe, escaped on a terminal."""
+    def write(self, text: str) -> None:
+        """Text of a model's or a user's, exactly as it is."""
         if not self.json:
-            self.out.file.write((visible(text) if self.out.is_terminal else text) + end)
-
-    def status(self, what: str) -> Status:
-        """Return a spinner with a line of text beside it, not started yet."""
-        return self.err.status(Text(visible(what)))
+            self.out.file.write(text + "\n")
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -99,7 +77,7 @@ class Screen:
         if self.quiet or not self.err.is_terminal:
             yield
             return
-        status = self.status(what)
+        status = self.err.status(what)
         timer = threading.Timer(PATIENCE, status.start)
         timer.start()
         try:
@@ -115,12 +93,11 @@ class Screen:
         if self.quiet or not self.err.is_terminal:
             yield None
             return
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress
 
         begun, done = time.monotonic(), 0
-        shown = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-        with Progress(*shown, console=self.err, transient=True, disable=False, auto_refresh=False) as bar:
-            task = bar.add_task(visible(what), total=total, visible=False)
+        with Progress(console=self.err, transient=True, disable=False, auto_refresh=False) as bar:
+            task = bar.add_task(what, total=total, visible=False)
 
             def progress(characters: int) -> None:
                 nonlocal done

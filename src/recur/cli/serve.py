@@ -13,7 +13,6 @@ from cyclopts import App, Parameter
 
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
-from recur.cli.terminal import VisibleFormatter
 from recur.errors import OptionError, RecurError
 from recur.web.address import address_of, check_address, listen
 
@@ -110,9 +109,7 @@ def serve(
     if rate < 0 or max_tokens < 1 or threads < 0:
         raise OptionError("--rate and --threads must not be negative, and --max-tokens at least 1")
     limits = Limits(rate=rate, max_tokens=max_tokens, sessions=sessions, idle=60 * idle, keep=3600 * keep, grace=grace)
-    handler = logging.StreamHandler()
-    handler.setFormatter(VisibleFormatter("recur: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.ERROR)
+    logging.basicConfig(format="recur: %(message)s", level=logging.ERROR)
     with listen(host, port) as listening:  # before models are loaded
         models = Models(runs, limits, device, opening.trust, products)
         hub = Hub(models, limits, spill, threads)

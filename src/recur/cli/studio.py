@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 import signal
 import sys
 import webbrowser
@@ -84,7 +83,7 @@ def studio(
             server.run(sockets=[listening])
         finally:
             if stopped := end_training(app):
-                screen.note(f"{stopped} was stopped; go on with: recur resume {shlex.quote(str(folder / stopped))}")
+                screen.note(f"{stopped} was stopped; go on with: recur resume {folder / stopped}")
 
 
 def _leave(*_: object) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import PLAIN, Opening, Output
+from recur.cli.options import Output
 from recur.cli.screen import Screen, table
 from recur.cli.task_flags import RUN, call, flag_app, split_arguments
 from recur.cli.train import interruptible
@@ -16,8 +15,6 @@ from recur.errors import OptionError
 from recur.launch import launch
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from recur.sweeps import Sweep
     from recur.sweeps.folder import Trial
 
@@ -41,14 +38,13 @@ def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         return
     task, why, fields, rest = split_arguments(arguments)
 
-    def begin(fields: dict[str, Any], *, output: Output, opening: Opening, **asked: Any) -> None:
+    def begin(fields: dict[str, Any], *, output: Output, **asked: Any) -> None:
         from recur.sweeps import sweep as search_options
 
         screen = Screen(output)
         if why:
             screen.note(why)
         asked = {name: value for name, value in asked.items() if value is not None}
-        asked["trust"] = opening.trust
         _watch(screen, lambda **watching: search_options(task=task, **asked, **watching, **fields))
 
     call(flag_app(task, fields, begin, EXAMPLES, _rest), task, rest)
@@ -78,7 +74,6 @@ def _rest(
         Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
     ] = None,
     resume: Annotated[Path | None, Parameter(help="Go on with the sweep in this folder.", group=RUN)] = None,
-    opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
     output: Annotated[Output, Parameter(name="*", group=RUN, show_default=False)] = Output(),  # noqa: B008  frozen
 ) -> None:
     """Search for good options of a task with Optuna: train many runs, leave those that fall behind, and say which is
@@ -86,13 +81,7 @@ def _rest(
 
 
 def _resuming() -> App:
-    app = App(
-        suppress_keyboard_interrupt=False,
-        name="recur sweep",
-        help_format="plaintext",
-        version_flags=[],
-        default_parameter=PLAIN,
-    )
+    app = App(suppress_keyboard_interrupt=False, name="recur sweep", help_format="plaintext", version_flags=[])
 
     @app.default
     def go_on(
@@ -100,15 +89,12 @@ def _resuming() -> App:
         resume: Path,
         trials: int = 30,
         total_minutes: float | None = None,
-        allow_path: tuple[Path, ...] = (),
-        opening: Opening = Opening(),  # noqa: B008
         output: Output = Output(),  # noqa: B008
     ) -> None:
-        """Resume a sweep until it has so many trials."""
+        """Go on with a sweep until it has so many trials."""
         from recur.sweeps import resume_sweep
 
-        asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes, "allow_path": allow_path}
-        asked["trust"] = opening.trust
+        asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes}
         _watch(Screen(output), lambda **watching: resume_sweep(resume, **asked, **watching))
 
     return app
@@ -119,18 +105,17 @@ def _watch(screen: Screen, run: Any) -> None:
     from recur.tasks.metrics import better, show
 
     best: list[Trial] = []
-    spinner: Status | None = None
+    status = screen.err.status("") if screen.err.is_terminal and not screen.quiet else None
 
     def watcher(trial: Trial) -> None:
-        nonlocal spinner
         drawn = "  ".join(f"{name} {_short(value)}" for name, value in trial.params.items()) or "the task's defaults"
         if trial.state == "running":
-            if screen.err.is_terminal and not screen.quiet:
-                spinner = screen.status(f"{trial.run}  {drawn}")
-                spinner.start()
+            if status is not None:
+                status.update(f"{trial.run}  {drawn}")
+                status.start()
             return
-        if spinner is not None:
-            spinner.stop()
+        if status is not None:
+            status.stop()
         metric = metrics[0] if metrics else ""  # of a trial that failed before it began
         value = "" if trial.value is None else show(metric, trial.value)
         if trial.state == "complete" and trial.value is not None:
@@ -153,12 +138,12 @@ def _watch(screen: Screen, run: Any) -> None:
         try:
             found: Sweep = run(watcher=watcher, callback=callback, interrupt=stop)
         finally:
-            if spinner is not None:
-                spinner.stop()
+            if status is not None:
+                status.stop()
     _show(screen, found)
     screen.result(found.as_dict())
     if found.stopped:
-        screen.note(f"go on with: recur sweep --resume {shlex.quote(str(found.path))}")
+        screen.note(f"go on with: recur sweep --resume {found.path}")
         raise KeyboardInterrupt
 
 

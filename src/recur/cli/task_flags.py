@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from cyclopts import App, Group, Parameter, UnknownOptionError
 
-from recur.cli.options import PLAIN, Opening, Output
+from recur.cli.options import Opening, Output
 from recur.errors import OptionError
 from recur.models.options import NetworkOptions
 from recur.options import Options, documentation, field_of, group_of, hints, value_of
@@ -22,7 +22,6 @@ from recur.tasks import options_class, read_config, refusal, task_names
 from recur.tasks.defaults import GROUPS, shown_default
 from recur.tasks.options import TaskOptions
 from recur.tasks.recognise import choose_task
-from recur.trust import name_cell
 
 HELP = ("--help", "-h")
 
@@ -49,7 +48,7 @@ def split_arguments(arguments: Sequence[str]) -> Arguments:
     fields: dict[str, object] = {}
     if named is not None:
         rest = _without(rest, "config")
-        fields = read_config(Path(named), trusting="--trust" in rest)
+        fields = read_config(Path(named))
         found = fields.pop("task", None)
         if found is not None and not isinstance(found, str):
             raise OptionError(f"{named}: task must be text, got {found!r}")
@@ -138,7 +137,6 @@ def flag_app(
     def run(*texts: str, **typed: Any) -> None:
         kept = {name: typed.pop(name, p.default) for name, p in beside.items()}
         given = {name: value for name, value in typed.items() if value is not None}
-        name_cell(given.get("cell"))
         if fields.get("tuned_on") and given:  # what is typed beside a recipe is not for its rule to change
             given["untouched"] = (*given.get("untouched", ()), *given)
         if texts:
@@ -155,7 +153,7 @@ def flag_app(
         help_format="plaintext",
         help_epilogue=examples,
         version_flags=[],
-        default_parameter=Parameter.combine(PLAIN, Parameter(consume_multiple=False)),
+        default_parameter=Parameter(negative_iterable=(), consume_multiple=False),
     )
     app.default(run)
     app["--help"].group = (RUN,)

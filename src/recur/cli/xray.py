@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +12,6 @@ from cyclopts import App, Parameter
 from recur.cli.options import Common, OpeningTexts
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.processes import python_command, python_environment
 from recur.wording import in_language, said
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def xray(
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
     model = open_predictor([run], device, opening.trust)
-    model.changed_text, model.allow_path = opening.changed_text, opening.allow_path
+    model.changed_text = opening.changed_text
     with screen.busy("running probes"):
         text = Corpus.of(file) if file is not None and model.task.on_text else file
         report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part, sentence=sentence)
@@ -95,12 +95,12 @@ def xray(
     _show(screen, report, language)
     result = report.as_dict(language)
     if try_:
-        result["tried"] = _tried(screen, report, language, opening.trust)
+        result["tried"] = _tried(screen, report, language)
     screen.result(result)
 
 
 def _show(screen: Screen, report: Report, language: Language) -> None:
-    from rich.styled import Styled
+    from rich.text import Text
 
     from recur.probes import Level
     from recur.probes.page import LEVELS
@@ -112,20 +112,21 @@ def _show(screen: Screen, report: Report, language: Language) -> None:
 
     found = report.diagnosis
     if found is not None:
-        screen.show(Styled(say(found.condition), styles[found.level]))
+        screen.show(Text(say(found.condition), styles[found.level]))
         for one in (found.standing, found.reason, *found.also):
             screen.paragraph(say(one), indent=2)
         _show_tries(screen, report, found.tries, language)
         screen.show("")
     for finding in report.problems:
-        screen.show(Styled(f"{say(LEVELS[finding.level])}  {say(finding.probe)}", styles[finding.level]))
+        head = Text(say(LEVELS[finding.level]), styles[finding.level]).append(f"  {say(finding.probe)}", "bold")
+        screen.show(head)
         screen.paragraph(say(finding.verdict), indent=2)
         if found is None or finding.tries != found.tries:
             _show_tries(screen, report, finding.tries, language)
     for level in (Level.UNKNOWN, Level.OK):
         mine = [finding for finding in report.findings if finding.level is level]
         if mine:
-            screen.show(Styled(say(LEVELS[level]), styles[level]))
+            screen.show(Text(say(LEVELS[level]), styles[level]))
         for finding in mine:
             colon = "：" if language == "zh" else ": "
             screen.paragraph(f"{say(finding.probe)}{colon}{say(finding.verdict)}", indent=2)
@@ -141,7 +142,7 @@ def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language
         screen.paragraph(command(report.run, one.option), indent=4)
 
 
-def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> JsonObject:
+def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
     """Train what is advised first in a process of its own, and say both figures."""
     from recur.probes.command import arguments, tried_folder
     from recur.probes.standing import best_metrics
@@ -155,15 +156,8 @@ def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> J
     screen.note(
         in_language(said("training {folder} with {option}", folder=str(folder), option=tries[0].option), language)
     )
-    given = [*arguments(predictor.run, tries[0].option, folder), "--json", *(["--trust"] if trust else [])]
-    ended = subprocess.run(
-        python_command("recur.cli", "main", *given),
-        env=python_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    given = [sys.executable, "-m", "recur", *arguments(predictor.run, tries[0].option, folder), "--json"]
+    ended = subprocess.run(given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if ended.returncode:
         raise RecurError(f"training {folder} failed: {ended.stderr.strip().splitlines()[-1] if ended.stderr else ''}")
     curve = predictor.task.curve

@@ -74,11 +74,8 @@ def export(predictor: Predictor[Any], to: str, path: str | Path, **options: Any)
     for option, value in asdict(given).items():
         if option not in target.TAKES and option != "plain" and value != getattr(Options, option):
             raise OptionError(f"--{option} is not for --to {to}")
-    from recur.export.interrupts import interruptible
+    from recur.export.portable import portable
 
-    with interruptible():
-        from recur.export.portable import portable
-
-        more = {} if given.plain or predictor.task.name != "classify" else {"plain": False}
-        written: Written = target.write(portable(predictor, **more), Path(path), given)
+    more = {} if given.plain or predictor.task.name != "classify" else {"plain": False}
+    written: Written = target.write(portable(predictor, **more), Path(path), given)
     return written

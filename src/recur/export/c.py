@@ -22,9 +22,8 @@ from recur.errors import OptionError, RecurError
 from recur.export import Options, Written
 from recur.export.c_core import Core, core, head, named, self_test, struct_of
 from recur.export.c_drivers import Driver
-from recur.export.escaping import c_comment
 from recur.export.graphs import Portable
-from recur.export.interrupts import keep_files
+from recur.files import write_atomically
 
 TAKES = {"quantize", "longest", "name"}
 
@@ -50,7 +49,7 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
     made, text = header(portable, prefix, options.longest, bool(options.quantize))
     difference = tested(text)
     data = text.encode()
-    keep_files({path: data})
+    write_atomically(path, data)
     floats = "8-bit" if options.quantize else "float32"
     holds = f"{portable.task}: {made.weight_bytes:,} bytes of {floats} weights and tables, {len(data):,} of text"
     missing = ("no C compiler is here, so the self-test was not run: cc -DRECUR_SELFTEST -x c FILE -lm",)
@@ -107,15 +106,19 @@ def _members(lines: list[str]) -> str:
 
 
 def _about(portable: Portable, prefix: str, use: str, quantize: bool) -> str:
-    """Return the comment at the top of a header."""
     facts = "; ".join(f"{name} {value}" for name, value in portable.facts.items() if name != "run")
+
+    def clean(text: str) -> str:
+        """What a comment may hold; a label or a name of a file may have anything in it."""
+        return re.sub(r"[^\x20-\x7e]", "?", text).replace("*/", "* /").replace("@", "(at)").replace("\\", "/")
+
     weights = "8 bits, with a scale for each row" if quantize else "float32"
     lines = [
-        f"A trained model, written by recur: {c_comment(facts)}.",
+        f"A trained model, written by recur: {clean(facts)}.",
         f"Weights are in {weights}. Nothing is needed but a C99 compiler and its math library, nothing is allocated.",
         "",
         f"    static {prefix}_work work;",
-        f"    {c_comment(use)};",
+        f"    {clean(use)};",
         "",
         f"Test it: cc -O3 -DRECUR_SELFTEST -x c {prefix}.h -lm && ./a.out",
     ]
@@ -131,12 +134,12 @@ def tested(text: str) -> float | None:
         source, program = Path(folder) / "model.h", Path(folder) / "test"
         source.write_text(text, encoding="utf-8")
         command = [compiler, "-std=c99", "-O1", "-DRECUR_SELFTEST", "-x", "c", str(source), "-o", str(program), "-lm"]
-        built = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        built = subprocess.run(command, capture_output=True, text=True)
         if built.returncode:
             lines = built.stderr.strip().splitlines() or ["it says nothing"]
             said = next((line for line in lines if "error" in line), lines[-1]).removeprefix(f"{source}:")
             raise RecurError(f"{compiler} does not compile the header: {said}; no file is kept")
-        ran = subprocess.run([str(program)], cwd=folder, capture_output=True, text=True)
+        ran = subprocess.run([str(program)], capture_output=True, text=True)
     found = re.search(r"difference (\S+)", ran.stdout)
     if ran.returncode or found is None:
         raise RecurError(f"the header's self-test fails: {ran.stdout.strip() or ran.returncode}; no file is kept")

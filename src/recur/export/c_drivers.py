@@ -35,7 +35,6 @@ from recur.export.c_layout import TYPES
 from recur.export.c_text import Texts, decoder
 from recur.export.c_words import words
 from recur.export.c_writing import CHOOSE, NEVER, language_body, writer_text
-from recur.export.escaping import c_bytes, c_string
 from recur.export.graphs import Graph, Portable
 from recur.export.lowered import largest
 
@@ -58,7 +57,7 @@ class Driver:
     # Pieces -----------------------------------------------------------------------------------------------------
 
     def labels(self, labels: tuple[str, ...]) -> None:
-        spelled = [c_bytes(label) + b"\0" for label in labels]
+        spelled = [label.encode() + b"\0" for label in labels]
         at = [0]
         for one in spelled:
             at.append(at[-1] + len(one))
@@ -154,7 +153,7 @@ class Driver:
         longest = min(int(p.settings["longest"]), self.longest) if p.settings["stop"] != "source" else self.longest
         self.work.append(f"int32_t ids[{max(longest, self.longest) + 1}];")
         self.parts.append(writer_text(p, self.core, longest))
-        given = '"a source"' if pairs else c_string(p.vocabs["labels"].tokens[4])
+        given = '"a source"' if pairs else f'"{p.vocabs["labels"].tokens[4]}"'
         self.use = f"{self.prefix}_predict(&work, {given}, text, sizeof text, 0.0f, 1)"
 
     def classifier(self) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 LABEL = """\
-/* The name of class k, 0 to CLASSES - 1; an empty string for any other number, such as the -1 of predict. */
+/* The name of a class. */
 @@_API const char *@_label(int32_t k) {
-    if (k < 0 || k >= @@_CLASSES) return "";
     return (const char *)@_label_bytes + @_label_at[k];
 }
 """

@@ -46,10 +46,8 @@ class Printer:
         for buffer, at in self.places.at.items():
             field = FIELDS[buffer.kind]
             lines.append(f"    {TYPES[buffer.kind]} *const {self._names[buffer]} = work->{field} + {at};")
-        body = [f"    {line}" for k, one in enumerate(self.function.body) for line in self._statement(k, one)]
-        # A table without words gives the graph an input of no columns, which nothing reads.
-        unread = [name for b in self.function.inputs if (name := self._names[b]) not in "\n".join(body)]
-        lines += [*(f"    (void){name};" for name in unread), *body]
+        for k, one in enumerate(self.function.body):
+            lines += [f"    {line}" for line in self._statement(k, one)]
         return "\n".join([*lines, "}"])
 
     # Statements -------------------------------------------------------------------------------------------------

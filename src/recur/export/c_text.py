@@ -24,7 +24,6 @@ from recur.export.c_tokenizers import (
     WORDS,
 )
 from recur.export.c_weights import array as array_of
-from recur.export.escaping import c_bytes
 from recur.text import EOS, Vocab
 from recur.text.subwords import Subwords
 from recur.text.tokens import Characters, Lines, Spaced, Words
@@ -47,7 +46,7 @@ class Texts:
 
     def table(self, name: str, vocab: Sequence[str]) -> None:
         """Tokens by number, and numbers by token."""
-        spelled = [c_bytes(token) for token in vocab]
+        spelled = [token.encode() for token in vocab]
         at = [0]
         for token in spelled:
             at.append(at[-1] + len(token))
@@ -101,7 +100,7 @@ class Texts:
             raise OptionError("subwords without a piece for every byte are not written in C")
         self.parts.append(self.array(f"float @_{name}_score", scores, torch.float32))
         self.parts.append(self.array(f"int32_t @_{name}_byte", [bytes_[k] for k in range(256)]))
-        size = 4 + max(len(c_bytes(token)) for token in vocab.tokens)
+        size = 4 + max(len(token.encode()) for token in vocab.tokens)
         room = (
             f"    float best[{LONGEST_LINE + 1}];\n    int32_t from[{LONGEST_LINE + 1}], piece[{LONGEST_LINE + 1}];\n"
         )

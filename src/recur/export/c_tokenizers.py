@@ -22,10 +22,8 @@ static int32_t @_find_%(v)s(const char *bytes, int32_t length) {
 """
 
 TOKEN_TEXT = """\
-/* The bytes of a token, which are not ended by a 0, and how many they are: none of a number that is no token. */
+/* The bytes of a token, which are not ended by a 0, and how many they are. */
 @@_API const char *@_token(int32_t id, int32_t *length) {
-    *length = 0;
-    if (id < 0 || id >= @@_VOCABULARY) return "";
     *length = @_%(v)s_at[id + 1] - @_%(v)s_at[id];
     return (const char *)@_%(v)s_bytes + @_%(v)s_at[id];
 }

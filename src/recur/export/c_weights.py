@@ -3,7 +3,7 @@ last block has as many rows as are left. In 8 bits it lies row after row, with a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -82,3 +82,14 @@ def wrapped(parts: Sequence[str]) -> str:
         size += len(part) + 1
     lines.append(",".join(line))
     return ",\n".join(lines)
+
+
+def quoted(texts: Iterable[bytes]) -> str:
+    """Bytes as a string of C, one literal a text, each with its end."""
+    return "\n".join('"' + "".join(map(_character, text)) + '\\0"' for text in texts)
+
+
+def _character(byte: int) -> str:
+    if byte in b'"\\':
+        return "\\" + chr(byte)
+    return chr(byte) if 32 <= byte < 127 and byte != ord("?") else f"\\{byte:03o}"

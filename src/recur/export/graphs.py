@@ -24,7 +24,6 @@ from torch.export import Dim, ExportedProgram
 
 from recur.cells.cell import Cell
 from recur.errors import OptionError
-from recur.export.escaping import identifier
 from recur.export.quantise import dequantised
 from recur.layers import Recurrent
 from recur.native import compiled
@@ -65,11 +64,6 @@ class Value:
     dtype: torch.dtype = torch.float32
     below: int = 0
     """Of whole numbers: 0 … below − 1 are allowed."""
-
-    def __post_init__(self) -> None:
-        """Refuse a name that is no identifier: C and JavaScript use it as one."""
-        if identifier(self.name) != self.name:
-            raise ValueError(f"the name of a value must be an ASCII identifier, got {self.name!r}")
 
 
 @dataclass(frozen=True)
@@ -245,7 +239,7 @@ class States:
             digits = len(str(network.layers - 1))
             for layer in range(network.layers):
                 for state, width in zip(network.cell.states, network.widths_of(layer), strict=True):
-                    self.parts.append((layer, f"{identifier(state)}_{layer:0{digits}d}", width))
+                    self.parts.append((layer, f"{state}_{layer:0{digits}d}", width))
 
     @property
     def values(self) -> list[Value]:

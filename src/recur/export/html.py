@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from pathlib import Path
 
 from recur.export import Options, Written
 from recur.export.compare import check
-from recur.export.escaping import filled, html_text, json_text
 from recur.export.graphs import Portable
 from recur.export.html_example import example
-from recur.export.interrupts import keep_files
 from recur.export.javascript_check import difference, node
 from recur.export.javascript_model import JavaScript, javascript, source
+from recur.files import write_atomically
 
 TAKES = {"quantize"}
 
@@ -39,7 +39,7 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
     made.about["example"] = example(portable)
     content = page(portable, made, quantize).encode()
     found = None if node() is None else check(difference(portable, made, quantize), "the page")
-    keep_files({path: content})
+    write_atomically(path, content)
     holds = f"{portable.task}, {'8-bit' if quantize else 'float32'} weights, a page that works offline"
     notes = portable.notes
     if made.about["example"]:
@@ -67,15 +67,20 @@ def page(portable: Portable, made: JavaScript, quantize: bool) -> str:
         "notes": list(portable.notes),
         "weights": "int8" if quantize else "float32",
     }
-    parts = {"policy": policy, "title": f"{html_text(name)} · {portable.task}", "style": style, "script": script}
+    parts = {"policy": policy, "title": f"{_text(name)} · {portable.task}", "style": style, "script": script}
     parts["weights"] = made.weights
-    whole = len(_page(parts | {"about": json_text(about | {"bytes": ""})}).encode()) - len('""')
+    whole = len(_filled(parts | {"about": _json(about | {"bytes": ""})}).encode()) - len('""')
     about["bytes"] = whole + len(str(whole + len(str(whole))))  # its own digits count too
-    return _page(parts | {"about": json_text(about)})
+    return _filled(parts | {"about": _json(about)})
 
 
-def _page(parts: dict[str, str]) -> str:
-    return filled(source("page.html"), parts)
+def _filled(parts: dict[str, str]) -> str:
+    """The page, whose gaps are `{name}`, each once."""
+    found = source("page.html")
+    for name, text in parts.items():
+        before, _, behind = found.partition("{" + name + "}")
+        found = before + text + behind
+    return found
 
 
 def _facts(portable: Portable) -> list[tuple[str, str]]:
@@ -85,3 +90,12 @@ def _facts(portable: Portable) -> list[tuple[str, str]]:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _text(name: str) -> str:
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+
+
+def _json(content: object) -> str:
+    """In a script element, which nothing inside may end."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -13,7 +13,6 @@ import torch
 
 from recur.errors import RecurError
 from recur.export.compare import apart, examples
-from recur.export.escaping import json_text
 from recur.export.graphs import Portable
 from recur.export.javascript_model import JavaScript
 
@@ -38,13 +37,13 @@ def in_node(code: str, body: str, **given: Any) -> Any:
     """What the body of a function returns behind this code, with what is given by name."""
     program = node()
     assert program is not None
-    names = "".join(f"const {name} = {json_text(value)};\n" for name, value in given.items())
+    names = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "model.cjs"  # whatever package.json a folder above has
+        file = Path(folder) / "model.js"
         file.write_text(code + "\n" + names + ANSWER % body, encoding="utf-8")
         try:
             found = subprocess.run(
-                [program, str(file)], cwd=folder, capture_output=True, encoding="utf-8", check=True, timeout=LONGEST
+                [program, str(file)], capture_output=True, encoding="utf-8", check=True, timeout=LONGEST
             )
         except subprocess.SubprocessError as error:
             said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
@@ -56,7 +55,7 @@ def in_node(code: str, body: str, **given: Any) -> Any:
 
 def with_model(made: JavaScript, body: str, **given: Any) -> Any:
     """… with `model` and `about` there."""
-    begin = f"const about = {json_text(made.about)};\nconst model = new Model(about, {json_text(made.weights)});\n"
+    begin = f"const about = {json.dumps(made.about)};\nconst model = new Model(about, {json.dumps(made.weights)});\n"
     return in_node(made.code + "\n" + begin, body, **given)
 
 

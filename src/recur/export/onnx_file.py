@@ -20,9 +20,9 @@ from recur.export import Options, Written
 from recur.export.aten import decomposed, scanned
 from recur.export.compare import Run, check, in_pytorch, largest_difference
 from recur.export.graphs import Graph, Portable, quiet
-from recur.export.interrupts import keep_files
 from recur.export.known import LAYER, SCAN, with_layers
 from recur.export.parts import metadata, named, needed, place, signature, wanted
+from recur.files import write_atomically
 
 TAKES = {"quantize"}
 
@@ -41,7 +41,8 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
         made[where], found = model_bytes(portable, graph, bool(options.quantize))
         operators += found
         difference = max(difference, check(largest_difference(graph, runtime(made[where]), positive), where.name))
-    keep_files(made)
+    for where, content in made.items():
+        write_atomically(where, content)
     layers = ", ".join(f"{count} {name}" for name, count in operators.items())
     notes = [*portable.notes]
     if options.quantize:

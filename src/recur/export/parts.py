@@ -7,6 +7,7 @@ others stand beside it.
 from __future__ import annotations
 
 import importlib
+import json
 import math
 from collections.abc import Collection
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 from torch import Tensor
 
 from recur.errors import OptionError
-from recur.export.escaping import json_text, unicode_text
 from recur.export.graphs import Graph, Portable
 from recur.typedefs import JsonObject
 
@@ -68,30 +68,33 @@ def metadata(portable: Portable, graph: Graph) -> dict[str, str]:
     into = dict(zip([value.name for value in graph.outputs], outputs, strict=True))
     found = {
         **portable.metadata,
-        "run": unicode_text(Path(portable.name).name),
+        "run": Path(portable.name).name,
         "graph": graph.name,
-        "inputs": json_text(dict(zip(inputs, (value.shape for value in graph.inputs), strict=True))),
-        "outputs": json_text(dict(zip(outputs, (value.shape for value in graph.outputs), strict=True))),
-        "settings": json_text(portable.settings),
-        "step": json_text(_step(portable)),
+        "inputs": _json(dict(zip(inputs, (value.shape for value in graph.inputs), strict=True))),
+        "outputs": _json(dict(zip(outputs, (value.shape for value in graph.outputs), strict=True))),
+        "settings": _json(portable.settings),
+        "step": _json(_step(portable)),
     }
     if graph.carried:
         start = {own[name]: _numbers(portable.start[name]) for name in graph.carried if name in portable.start}
-        found |= {"carried": json_text({into[name]: own[name] for name in graph.carried}), "start": json_text(start)}
+        found |= {"carried": _json({into[name]: own[name] for name in graph.carried}), "start": _json(start)}
     if portable.labels:
-        found["labels"] = json_text(portable.labels)
+        found["labels"] = _json(portable.labels)
     for name, vocab in portable.vocabs.items():
-        found["vocabulary" if name == "vocab" else f"vocabulary.{name}"] = unicode_text(vocab.to_json())
-    return found | {f"table.{name}": json_text(table.tolist()) for name, table in portable.tables.items()}
+        found["vocabulary" if name == "vocab" else f"vocabulary.{name}"] = vocab.to_json()
+    return found | {f"table.{name}": _json(table.tolist()) for name, table in portable.tables.items()}
 
 
 def _step(portable: Portable) -> JsonObject:
     """How many of what one step reads: a character, word or subword; rows of numbers, several if they are stacked."""
-    # Only a writer names a vocabulary in `target`: of a table it is a column, which may be called anything.
-    vocab = portable.vocabs.get(str(portable.settings["target"]) if portable.kind == "writer" else "vocab")
+    vocab = portable.vocabs.get(str(portable.settings.get("target", "vocab")))
     if vocab is not None:
         return {"size": 1, "of": vocab.tokenizer.kind}
     return {"size": portable.settings.get("stack", 1), "of": "row"}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _numbers(part: Tensor) -> Any:

@@ -16,8 +16,8 @@ from recur.export import Options, Written
 from recur.export.aten import without_recur
 from recur.export.compare import Run, check, largest_difference
 from recur.export.graphs import Portable, quiet
-from recur.export.interrupts import keep_files
 from recur.export.parts import metadata, place, signature, wanted
+from recur.files import write_atomically
 
 TAKES: set[str] = set()
 
@@ -30,7 +30,8 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
         where = place(path, name, graphs)
         made[where] = program_bytes(without_recur(graph.program), metadata(portable, graph))
         difference = max(difference, check(largest_difference(graph, opened(made[where]), positive), where.name))
-    keep_files(made)
+    for where, content in made.items():
+        write_atomically(where, content)
     return Written(
         tuple(made),
         sum(map(len, made.values())),

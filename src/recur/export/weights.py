@@ -16,9 +16,9 @@ from recur.errors import OptionError
 from recur.export import Options, Written
 from recur.export.compare import SIZES, apart, check
 from recur.export.graphs import Portable
-from recur.export.interrupts import keep_files
 from recur.export.known import Known, recognised
 from recur.export.parts import metadata
+from recur.files import write_atomically
 from recur.layers import Connections, Depth, Recurrent
 from recur.native.compiled import text_of
 from recur.run.tensors import to_bytes
@@ -58,7 +58,8 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
     files = {path: to_bytes(weights, about)}
     if rest:
         files[path.with_suffix(f".rest{path.suffix}")] = to_bytes(rest, about)
-    keep_files(files)
+    for where, content in files.items():
+        write_atomically(where, content)
     words = ", ".join(f"{name}={value!r}" for name, value in given.items())
     return Written(
         tuple(files),

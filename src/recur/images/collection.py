@@ -5,14 +5,14 @@ Every image keeps where it came from, for messages and for who asks what it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from recur.errors import TextError, shown
-from recur.files import memory, too_long
+from recur.files import too_long
 from recur.images.arrays import find_arrays, read_arrays, reading, split_name
 from recur.images.files import SUFFIXES, Pixels, check_values, read_image
 
@@ -43,18 +43,13 @@ def image_files(folder: Path) -> list[Path]:
 
 def read_images(names: Sequence[str], labelled: bool = True) -> list[Image]:
     """All images of folders, files and .npz; unless `labelled` is false, each has its label."""
-    found, taken = [], 0
-    for image in (image for name in names for image in _read(str(name), labelled)):
-        found.append(image)
-        taken += image.pixels.nbytes
-        if taken > memory() / 2:
-            raise TextError(f"{image.where}: the images take more than half of this machine's memory; take fewer")
+    found = [image for name in names for image in _read(str(name), labelled)]
     if not found:
         raise TextError(f"{', '.join(names)} holds no image; a folder has one folder of images for each class")
     return found
 
 
-def _read(name: str, labelled: bool) -> Iterable[Image]:
+def _read(name: str, labelled: bool) -> list[Image]:
     if split_name(name)[0].endswith(".npz"):
         return _read_arrays(name, labelled)
     path = Path(name)
@@ -63,8 +58,8 @@ def _read(name: str, labelled: bool) -> Iterable[Image]:
     if path.is_dir():
         inner = [image for image in image_files(path) if image.parent != path]
         if labelled or inner:
-            return (Image(read_image(image), image.relative_to(path).parts[0], str(image)) for image in inner)
-        return (Image(read_image(image), None, str(image)) for image in image_files(path))
+            return [Image(read_image(image), image.relative_to(path).parts[0], str(image)) for image in inner]
+        return [Image(read_image(image), None, str(image)) for image in image_files(path)]
     if labelled:
         raise TextError(
             f"{name} has no labels; a folder has one folder of images for each class, an .npz an array of them"

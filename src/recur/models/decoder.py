@@ -28,7 +28,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, logsigmoid, softplus
 
-from recur.cells.registry import configured_cell
 from recur.layers import Attention, Conditioned, drop_steps, initialise_linear
 from recur.models.decoder_options import DecoderOptions
 from recur.models.embedding import TokenEmbedding
@@ -101,8 +100,7 @@ class Decoder(nn.Module):
         context_size = memory_size if o.condition == "aligned" else context_size
         layers = writing_stack(o, o.layers, o.dropout_hidden)
         width += H if input_feeding else 0
-        cell = configured_cell(o.cell)
-        self.network = Conditioned(cell, width, o.hidden, context_size, o.condition, o.recurrence, **layers)
+        self.network = Conditioned(o.cell, width, o.hidden, context_size, o.condition, o.recurrence, **layers)
         states = self.network.recurrent.output_size
         self.attention = None
         if attention != "none":

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from recur.cells.registry import configured_cell
 from recur.errors import OptionError
 from recur.layers import Recurrent
 from recur.models.decoder import Context, Decoder, Scores
@@ -42,7 +41,7 @@ class Seq2Seq(nn.Module):
         layers = writing_stack(o, o.encoder_layers, o.dropout_hidden)
         self.clock = o.clock
         read = o.embedding + (self.clock is not None)
-        self.encoder = Recurrent(configured_cell(o.cell), read, o.hidden, direction=o.direction, **layers)
+        self.encoder = Recurrent(o.cell, read, o.hidden, direction=o.direction, **layers)
         width = self.encoder.output_size
         self.decoder = Decoder(K_out, width, width, o, o.attention, input_feeding=o.input_feeding, copy=o.copy)
         self.register_buffer("copies", torch.tensor(copies) if o.copy else None, persistent=False)

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from recur.cells.registry import configured_cell
 from recur.layers import Connections, Depth, Dropout, FeedForward, Init, Recurrent
 from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
 
@@ -27,7 +26,7 @@ def each_part(state: State, change: Callable[[Tensor], Tensor]) -> State:
 def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
     """The layers of a language model or a reader."""
     return Recurrent(
-        configured_cell(o.cell),
+        o.cell,
         width,
         o.hidden,
         layers=o.layers,
@@ -47,7 +46,7 @@ def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
 def plain_stack(o: SequenceOptions, width: int) -> Recurrent:
     """Layers and nothing else, for numbers."""
     return Recurrent(
-        configured_cell(o.cell),
+        o.cell,
         width,
         o.hidden,
         layers=o.layers,

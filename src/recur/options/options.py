@@ -23,7 +23,6 @@ import json
 import keyword
 import math
 import operator
-import re
 import textwrap
 import tomllib
 import types
@@ -46,7 +45,6 @@ from typing import (
 
 from recur.errors import OptionError, shown, unknown
 from recur.files import read_bounded
-from recur.limits import KEY_PARTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,11 +261,6 @@ def _toml(value: object) -> str:
 CONFIGURATION = 1 << 22
 """Bytes of a configuration at most."""
 
-_DOTTED = re.compile(
-    rf"""(?<![\w-])(?>(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{KEY_PARTS},}}"""
-)  # fmt: skip
-"""A key of more than KEY_PARTS parts: `a.a.a. …`."""
-
 
 def read_toml(path: Path) -> dict[str, object]:
     """The keys of a file; the table [about] is for people."""
@@ -279,10 +272,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 def parse_toml(content: bytes, path: Path) -> dict[str, object]:
     try:
-        text = content.decode()
-        if _DOTTED.search(text):
-            raise ValueError(f"expected keys of at most {KEY_PARTS} parts, got a longer one")
-        found: Mapping[str, object] = tomllib.loads(text)
+        found: Mapping[str, object] = tomllib.loads(content.decode())
     except ValueError as error:  # no UTF-8, no TOML, or a number of too many digits
         raise OptionError(f"{path} cannot be used as a configuration: {error}") from None
     except RecursionError:

@@ -63,7 +63,7 @@ def sentence(predictor: Predictor[Any], subject: Subject, text: str = "") -> Mea
         return None
     text = text or own_sentence(predictor)
     tokens, net, x = _read(predictor, subject.net, text)
-    if x.shape[1] < 4 or x.shape[1] != len(tokens):  # a network that reads the letters of words, and not the words
+    if x.shape[1] < 4:
         return None
     found = activations(Subject(net, net, x).layers[0]).get(gate)
     if found is None:

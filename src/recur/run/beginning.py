@@ -10,7 +10,6 @@ from pathlib import Path
 
 from recur.errors import RunError
 from recur.run import lock, manifest
-from recur.run.place import Place
 
 DATA = "data"
 """What a run learned from that was in memory."""
@@ -45,8 +44,7 @@ def data_folder(path: Path) -> Iterator[Path]:
     """A folder for the data of a run that is about to begin, inside of the run's. What was written before an error is
     removed."""
     check_free(path)
-    path.mkdir(parents=True, exist_ok=True)
-    Place(path).make_folder(DATA)
+    (path / DATA).mkdir(parents=True, exist_ok=True)
     held = lock.Lock(path)
     try:
         yield path / DATA

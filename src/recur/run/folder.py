@@ -35,15 +35,14 @@ from recur.files import sync_folder
 from recur.run.beginning import check_free, is_run, taken
 from recur.run.lock import NAME as LOCK
 from recur.run.lock import Lock
-from recur.run.logs import Log
+from recur.run.logs import Log, parse_object
 from recur.run.manifest import LOGS, SLOTS, Checkpoint, Fingerprint, Manifest, sha256
-from recur.run.parsing import is_baseline, parse_object
 from recur.run.place import Place
 from recur.run.progress import Progress
 from recur.run.recorded import Recorded, read_manifest
 from recur.run.tensors import check_weights, from_bytes, to_bytes
+from recur.run.trust import check_trusted, trust
 from recur.text import Vocab
-from recur.trust import check_trusted
 from recur.typedefs import JsonObject
 
 Vocabs = dict[str, Vocab]
@@ -172,7 +171,9 @@ class Run(Recorded):
         if CELL not in self.manifest.files:
             return None
         source = self.read(CELL)
-        check_trusted(self.path / CELL, source, self.trusting)
+        if self.trusting:
+            trust(source)
+        check_trusted(self.path / CELL, source)
         return source
 
     def baselines(self) -> list[JsonObject] | None:
@@ -181,7 +182,7 @@ class Run(Recorded):
             return None
         found = parse_object(self.read(BASELINES))
         models = None if found is None else found.get("models")
-        if not isinstance(models, list) or not all(is_baseline(model) for model in models):
+        if not isinstance(models, list) or not all(_is_baseline(model) for model in models):
             raise RunError(f"{self.path / BASELINES} is damaged")
         return models
 
@@ -281,6 +282,15 @@ class Run(Recorded):
         self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]
         self.commit()
         return [complaint for complaint in found if complaint is not None]
+
+
+def _is_baseline(found: object) -> bool:
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("name"), str)
+        and type(found.get("value")) in (int, float)
+        and isinstance(found.get("metrics"), dict)
+    )
 
 
 def _as_text(content: bytes, path: Path) -> str:

@@ -11,12 +11,13 @@ import errno
 import json
 import os
 import socket
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.run.place import Place
+from recur.run.place import BINARY, NO_LINK, NO_WAIT
 
 NAME = "lock"
 LOOKING = 0.2
@@ -30,8 +31,11 @@ class Lock:
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         while True:
-            self._handle = Place(folder).open(NAME, os.O_RDWR | os.O_CREAT)
+            self._handle = self._open()
             try:
+                about = os.fstat(self._handle)
+                if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:  # a hard link: somebody else's file
+                    raise RunError(f"{self.path} is in the way: a run has a file of its own there")
                 self._take()
                 # Its last holder may have removed the file that was opened: then the lock is on nothing.
                 if self.path.exists() and os.path.samestat(os.fstat(self._handle), os.lstat(self.path)):
@@ -64,6 +68,14 @@ class Lock:
             with suppress(OSError):
                 os.close(self._handle)
 
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | NO_LINK | NO_WAIT | BINARY, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EMLINK):
+                raise RunError(f"{self.path} is a link; a run holds its files itself") from None
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+
     def _take(self) -> None:
         until = time.monotonic() + LOOKING
         while True:
@@ -93,8 +105,8 @@ def holder_of(folder: Path) -> dict[str, str] | None:
     """Who is writing into a folder now: the `host`, the `process` and `since` when, as far as the file says it; None
     where nobody is."""
     try:
-        handle = Place(folder).open(NAME, os.O_RDONLY)
-    except (OSError, RunError):
+        handle = os.open(f"{folder}/{NAME}", os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
+    except OSError:
         return None
     try:
         holder = _read_holder(handle)
@@ -112,7 +124,7 @@ def _read_holder(handle: int) -> dict[str, str]:
         os.lseek(handle, 0, os.SEEK_SET)
         found = json.loads(os.read(handle, 1 << 12))
         return {name: str(found[name])[:80] for name in ("host", "process", "since")}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
@@ -132,8 +144,8 @@ def _is_alive(holder: dict[str, str]) -> bool:
 def is_ours(folder: Path) -> bool:
     """Whether a folder has a lock file that one of us wrote."""
     try:
-        return {"host", "process", "since"} == {*json.loads(Place(folder).read(NAME, 1 << 12))}
-    except (OSError, RunError, ValueError, TypeError, RecursionError):
+        return {"host", "process", "since"} == {*json.loads((folder / NAME).read_bytes()[: 1 << 12])}
+    except (OSError, ValueError, TypeError):
         return False
 
 

@@ -6,16 +6,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from recur.errors import RunError
-from recur.limits import JSON_BYTES, LOG_RECORDS
 from recur.run.manifest import Extent, sha256
-from recur.run.parsing import parse_jsonl, parse_object
 from recur.run.place import Place
 from recur.typedefs import JsonObject
 
-TAIL = LOG_RECORDS
-"""Bytes of a log's newest records, some 200: even empty lines are then not more than LOG_RECORDS."""
+MOST = 1 << 28
+"""Bytes of a file of JSON, at most."""
 
 
 class Log:
@@ -41,7 +40,7 @@ class Log:
         content = self._content()
         if known is not None and not _begins_with(content, known):
             raise RunError(f"{self.path} is damaged: it is not what this run wrote")
-        return parse_jsonl(content, refuse=str(self.path))
+        return parse_jsonl(content)
 
     def rewind(self, to: Extent) -> str | None:
         """Back to what was written by then: what was measured behind it will be measured again. Damage is said."""
@@ -61,7 +60,7 @@ class Log:
 
     def _content(self) -> bytes:
         try:
-            return self.place.read(self.name, JSON_BYTES)
+            return self.place.read(self.name, MOST)
         except FileNotFoundError:
             return b""
 
@@ -74,25 +73,32 @@ def _begins_with(content: bytes, known: Extent) -> bool:
 def read_json(path: Path) -> JsonObject | None:
     """The object of a file of a run, or None where there is none."""
     try:
-        return parse_object(Place(path.parent).read(path.name, JSON_BYTES))
+        return parse_object(Place(path.parent).read(path.name, MOST))
     except (OSError, RunError):
         return None
 
 
+def parse_object(content: bytes) -> JsonObject | None:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def read_jsonl(path: Path) -> list[JsonObject]:
-    """Return the records of a log of a run, at most LOG_RECORDS; a line that is not a JSON object is skipped."""
+    """The objects of a file of JSON lines of a run; what is no whole object is passed over."""
     try:
-        return parse_jsonl(Place(path.parent).read(path.name, JSON_BYTES))
+        return parse_jsonl(Place(path.parent).read(path.name, MOST))
     except (OSError, RunError):
         return []
 
 
-def read_tail(path: Path, most: int = TAIL) -> list[JsonObject]:
-    """Return the newest records of a log of a run, from its last bytes alone: a log may have any number of lines."""
-    try:
-        content, size, _ = Place(path.parent).read_from(path.name, -most, most)
-    except (OSError, RunError):
-        return []
-    if size > most:
-        content = content[content.find(b"\n") + 1 :]  # without the line whose beginning was not read
-    return parse_jsonl(content[: content.rfind(b"\n") + 1])
+def parse_jsonl(content: bytes) -> list[JsonObject]:
+    found: list[Any] = []
+    for line in content.decode(errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except (ValueError, RecursionError):
+            continue
+    return [entry for entry in found if isinstance(entry, dict)]

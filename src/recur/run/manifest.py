@@ -10,10 +10,9 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from recur.errors import RunError
-from recur.run.parsing import parse_json
 from recur.typedefs import JsonObject
 
 FORMAT = 4
@@ -71,95 +70,62 @@ class Manifest:
 
     @classmethod
     def from_json(cls, content: bytes, name: str) -> Manifest:
-        """Return the manifest that a file holds; refuse another version and anything that recur does not write."""
+        """A manifest that is whole, or what is wrong with it."""
+
+        def refuse(why: str) -> NoReturn:
+            raise RunError(f"{name} {why}")
+
         try:
-            found = parse_json(content, name)
+            found = json.loads(content)
             if found["format"] != FORMAT:
-                raise RunError(f"{name} is of another version of recur, whose runs this one does not read")
+                refuse("is of another version of recur, whose runs this one does not read")
             if found.pop("sha256") != _digest(found):
-                raise ValueError("its digest does not fit its content")
-            return _manifest(found)
-        except RunError:
-            raise
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise RunError(f"{name} is damaged") from None
+                refuse("is damaged")
+            return cls(**_checked(found))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if isinstance(error, RunError):
+                raise
+            refuse("is damaged")
 
 
 def _digest(content: JsonObject) -> str:
     return sha256(json.dumps(content, sort_keys=True).encode())
 
 
-# The structure of a manifest. One function per level; each raises ValueError for what recur does not write. -----------
-
-
-def _manifest(found: Any) -> Manifest:
-    fields = _fields(found, "format", "task", "vocabularies", "files", "texts", "checkpoints")
-    checkpoints = [_checkpoint(entry) for entry in _is(list, fields["checkpoints"])]
-    if len({entry.file for entry in checkpoints}) != len(checkpoints):
-        raise ValueError("two checkpoints are one file")
-    return Manifest(
-        task=_is(str, fields["task"]),
-        vocabularies=[_matching(r"[\w-]+", name) for name in _is(list, fields["vocabularies"])],
-        files={
-            _matching(r"[\w-]+\.(json|toml|py|safetensors)", name): _digests(digests)
-            for name, digests in _is(dict, fields["files"]).items()
-        },
-        texts={
-            option: [_fingerprint(entry) for entry in _is(list, entries)]
-            for option, entries in _is(dict, fields["texts"]).items()
-        },
-        checkpoints=checkpoints,
-    )
+def _checked(found: Any) -> dict[str, Any]:
+    """The fields of a manifest, each of its type; a wrong one raises."""
+    names = _list_of(str, found["vocabularies"])
+    files = {_file(name): _list_of(str, digests) for name, digests in found["files"].items()}
+    texts = {str(option): [_fingerprint(one) for one in many] for option, many in found["texts"].items()}
+    checkpoints = [_checkpoint(entry) for entry in found["checkpoints"]]
+    if not all(re.fullmatch(r"[\w-]+", name) for name in names):
+        raise ValueError
+    return {"task": _is(str, found["task"]), "vocabularies": names, "files": files, "texts": texts,
+            "checkpoints": checkpoints}  # fmt: skip
 
 
 def _checkpoint(entry: Any) -> Checkpoint:
-    fields = _fields(entry, "file", "sha256", "step", "logs")
-    if fields["file"] not in SLOTS:
-        raise ValueError("unknown checkpoint file")
-    logs = {name: _extent(extent) for name, extent in _fields(fields["logs"], *LOGS).items()}
-    return Checkpoint(fields["file"], _sha256(fields["sha256"]), _count(fields["step"]), logs)
-
-
-def _extent(found: Any) -> Extent:
-    length, digest = _is(list, found)
-    return _count(length), _sha256(digest)
+    if entry["file"] not in SLOTS:
+        raise ValueError
+    logs = {name: (_is(int, entry["logs"][name][0]), _is(str, entry["logs"][name][1])) for name in LOGS}
+    return Checkpoint(entry["file"], _is(str, entry["sha256"]), _is(int, entry["step"]), logs)
 
 
 def _fingerprint(entry: Any) -> Fingerprint:
-    fields = _fields(entry, "name", "bytes", "sha256")
-    return Fingerprint(_is(str, fields["name"]), _count(fields["bytes"]), _sha256(fields["sha256"]))
+    return Fingerprint(_is(str, entry["name"]), _is(int, entry["bytes"]), _is(str, entry["sha256"]))
 
 
-def _digests(found: Any) -> list[str]:
-    if len(_is(list, found)) not in (1, 2):
-        raise ValueError("a file has one digest, or two while it is replaced")
-    return [_sha256(digest) for digest in found]
-
-
-def _sha256(found: Any) -> str:
-    return _matching(r"[0-9a-f]{64}", found)
-
-
-def _fields(found: Any, *names: str) -> JsonObject:
-    """Return an object that has exactly these fields."""
-    if set(_is(dict, found)) != {*names}:
-        raise ValueError(f"expected the fields {', '.join(names)}")
-    return found  # type: ignore[no-any-return]
-
-
-def _matching(pattern: str, found: Any) -> str:
-    if not re.fullmatch(pattern, _is(str, found)):
-        raise ValueError(f"{found!r} does not match {pattern}")
-    return found  # type: ignore[no-any-return]
-
-
-def _count(found: Any) -> int:
-    if _is(int, found) < 0:
-        raise ValueError(f"{found} is below 0")
-    return found  # type: ignore[no-any-return]
+def _file(name: str) -> str:
+    if not re.fullmatch(r"[\w-]+\.(json|toml|py|safetensors)", name):
+        raise ValueError
+    return name
 
 
 def _is(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
+        raise TypeError
     return value
+
+
+def _list_of(kind: type, values: Any) -> Any:
+    return [_is(kind, value) for value in _is(list, values)]

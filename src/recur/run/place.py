@@ -1,8 +1,7 @@
 """The files inside one folder, by name, and nothing outside of it.
 
-A run may come from anybody, with anything in it. Every file of a run, a sweep or the studio is opened by `Place.open`:
-relative to its folder, without following symbolic links, and only if it is a regular file with exactly one hard link. A
-pipe is never waited for, and no file outside of the folder is read or changed.
+A run may come from anybody, with anything in it. Files are opened relative to their folder, without following links,
+and only if they are files: not a pipe that would never end, nor a device.
 
 What is written is written beside its place, flushed to disk and renamed, so that a process killed at any moment, or a
 machine that loses its power, leaves the old file or the new one, never half of one. What is appended can be torn; who
@@ -22,10 +21,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.files import BINARY, NO_WAIT, sync_folder
+from recur.files import sync_folder
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = getattr(os, "O_DIRECTORY", 0)
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would be waited for
+BINARY = getattr(os, "O_BINARY", 0)
 RELATIVE = os.open in os.supports_dir_fd
 """Whether the system opens files relative to a folder; where it does not, links are looked for before."""
 
@@ -41,7 +42,7 @@ class Place:
 
     def read(self, name: str, most: int | None = None) -> bytes:
         """The content of a file; one of more bytes than `most` is refused."""
-        with self.opened(name, os.O_RDONLY) as handle:
+        with self._opened(name, os.O_RDONLY) as handle:
             size = os.fstat(handle).st_size
             if most is not None and size > most:
                 raise RunError(f"{self.path / name} is damaged: it has {size:,} bytes")
@@ -53,14 +54,14 @@ class Place:
     def read_from(self, name: str, start: int, most: int) -> tuple[bytes, int, int]:
         """So many bytes of a file that grows, from a place in it; a negative one is counted from its end. And how long
         it is, and its number on disk, which is another one when it was written anew."""
-        with self.opened(name, os.O_RDONLY) as handle:
+        with self._opened(name, os.O_RDONLY) as handle:
             about = os.fstat(handle)
             os.lseek(handle, max(0, about.st_size + start) if start < 0 else start, os.SEEK_SET)
             return os.read(handle, most), about.st_size, about.st_ino
 
     def digest(self, name: str) -> str:
         """The SHA-256 of a file, however large."""
-        with self.opened(name, os.O_RDONLY) as handle:
+        with self._opened(name, os.O_RDONLY) as handle:
             sha = hashlib.sha256()
             while part := os.read(handle, 1 << 22):
                 sha.update(part)
@@ -73,7 +74,7 @@ class Place:
             try:
                 handle = folder.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
                 try:
-                    write_all(handle, content)
+                    _write_all(handle, content)
                     os.fsync(handle)
                 finally:
                     os.close(handle)
@@ -86,10 +87,13 @@ class Place:
 
     def append(self, name: str, content: bytes, flushed: bool = True) -> None:
         """Add to the end of a file that is there; brought to disk at once, unless it is no loss."""
-        with self.opened(name, os.O_WRONLY | os.O_APPEND) as handle:
-            write_all(handle, content)
-            if flushed:
-                os.fsync(handle)
+        with self._opened(name, os.O_WRONLY | os.O_APPEND) as handle:
+            if os.fstat(handle).st_nlink == 1:
+                _write_all(handle, content)
+                if flushed:
+                    os.fsync(handle)
+                return
+        self.write(name, self.read(name) + content)  # a hard link: the other file is somebody else's
 
     def make_folder(self, name: str) -> None:
         path = self.path / name
@@ -109,48 +113,30 @@ class Place:
 
     @contextmanager
     def _folder_of(self, name: str) -> Iterator[tuple[_Folder, str]]:
-        """The folder that a file lies in, and the file's name in it."""
+        """The folder that a file lies in, and the file's name in it. Errors name the file, not a part of its path."""
         *inner, last = Path(name).parts
-        with self._naming(name):
+        try:
             folder = _Folder(self.path, inner)
             try:
                 yield folder, last
             finally:
                 folder.close()
-
-    @contextmanager
-    def _naming(self, name: str) -> Iterator[None]:
-        """Have errors name the file, not a part of its path."""
-        try:
-            yield
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR):
                 raise _is_link(self.path / name) from None
-            if error.errno in (errno.ENXIO, errno.EISDIR):  # a socket, a pipe without a reader; a folder
-                raise _not_regular(self.path / name) from None
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
 
-    def open(self, name: str, flags: int) -> int:
-        """Return a handle of a regular file with exactly one hard link, which the caller closes. Refuse a symbolic
-        link, a pipe, a socket, a device and a folder."""
+    @contextmanager
+    def _opened(self, name: str, flags: int) -> Iterator[int]:
+        """A file that is one: no link, pipe, device or folder."""
         with self._folder_of(name) as (folder, last):
             handle = folder.open(last, flags)
             try:
-                _check_regular(handle, self.path / name)
-            except BaseException:
-                os.close(handle)
-                raise
-            return handle
-
-    @contextmanager
-    def opened(self, name: str, flags: int) -> Iterator[int]:
-        """Open a file as `open` does, and close it when the block ends."""
-        handle = self.open(name, flags)
-        try:
-            with self._naming(name):
+                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                    raise RunError(f"{self.path / name} is no file")
                 yield handle
-        finally:
-            os.close(handle)
+            finally:
+                os.close(handle)
 
 
 class _Folder:
@@ -209,20 +195,7 @@ def _is_link(path: Path) -> RunError:
     return RunError(f"{path} is a link, or behind one; a run holds its files itself")
 
 
-def _not_regular(path: Path) -> RunError:
-    return RunError(f"{path} is not a regular file; remove it, or put the run's own file back")
-
-
-def _check_regular(handle: int, path: Path) -> None:
-    """Refuse an open file that is not regular, or that has another name outside of the run (a hard link)."""
-    about = os.fstat(handle)
-    if not stat.S_ISREG(about.st_mode):
-        raise _not_regular(path)
-    if about.st_nlink > 1:
-        raise RunError(f"{path} has {about.st_nlink} hard links, and a run needs files of its own; copy it: cp -r")
-
-
-def write_all(handle: int, content: bytes) -> None:
+def _write_all(handle: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(handle, rest) :]

@@ -11,8 +11,7 @@ import json
 import time
 from collections.abc import Mapping
 
-from recur.limits import JSON_BYTES
-from recur.run.parsing import parse_jsonl
+from recur.run.logs import MOST, parse_jsonl
 from recur.run.place import Place
 
 NAME = "progress.jsonl"
@@ -42,7 +41,7 @@ class Progress:
     def rewind(self, step: int) -> None:
         """What was written behind a step is trained again."""
         try:
-            found = parse_jsonl(self.place.read(NAME, JSON_BYTES)) if step else []
+            found = parse_jsonl(self.place.read(NAME, MOST)) if step else []
         except FileNotFoundError:
             found = []
         kept = [entry for entry in found if isinstance(known := entry.get("step"), int) and known <= step]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.limits import JSON_BYTES
 from recur.run import manifest as manifests
+from recur.run.logs import MOST as MOST_JSON
 from recur.run.manifest import Manifest, sha256
 from recur.run.place import Place
 
@@ -17,7 +17,7 @@ class Recorded:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.place, self.manifest = path, Place(path), manifest
 
-    def read(self, name: str, most: int = JSON_BYTES) -> bytes:
+    def read(self, name: str, most: int = MOST_JSON) -> bytes:
         """The content of a file as it was written; another one is refused."""
         while True:
             try:
@@ -72,6 +72,6 @@ class Recorded:
 def read_manifest(place: Place) -> Manifest:
     name = str(place.path / manifests.NAME)
     try:
-        return Manifest.from_json(place.read(manifests.NAME, JSON_BYTES), name)
+        return Manifest.from_json(place.read(manifests.NAME, MOST_JSON), name)
     except FileNotFoundError:
         raise RunError(f"{name} is missing") from None

@@ -11,10 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from recur.errors import RunError, TextError
-from recur.limits import TENSOR_HEADER, check_count
-from recur.run.parsing import parse_json
-from recur.run.place import Place
+from recur.errors import RunError
 from recur.typedefs import JsonObject
 
 
@@ -26,30 +23,14 @@ def to_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> byte
 
 def from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], JsonObject]:
     try:
-        about = _about(content, str(path))
         tensors = load(content)
-    except TextError as error:
-        raise RunError(str(error)) from None
+        length = int.from_bytes(content[:8], "little")
+        about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["about"])
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
-    return tensors, about
-
-
-def read_about(place: Place, name: str) -> JsonObject:
-    """Return what a file of tensors says of itself, from its header alone; nothing where it cannot be read."""
-    try:
-        return _about(place.read_from(name, 0, 8 + TENSOR_HEADER)[0], name)
-    except (OSError, RunError, TextError, ValueError, KeyError, TypeError, RecursionError):
-        return {}
-
-
-def _about(content: bytes, name: str) -> JsonObject:
-    length = int.from_bytes(content[:8], "little")
-    check_count(name, "bytes of a header", length, TENSOR_HEADER, "check that it is the file that recur wrote")
-    about = parse_json(parse_json(content[8 : 8 + length], name)["__metadata__"]["about"])
     if not isinstance(about, dict):
-        raise ValueError("it does not say what it is")
-    return about
+        raise RunError(f"{path} is damaged: it does not say what it is")
+    return tensors, about
 
 
 def check_weights(expected: Mapping[str, Tensor], got: Mapping[str, Tensor], complaint: str) -> None:

@@ -1,56 +1,60 @@
-"""Consent of this user: which texts outside of a run are opened.
+"""Whose code is executed: that which this user trained with, or has said to trust.
 
-A run may come from anybody, and it names the texts that it was trained on, which may be any path. A text outside of
-the run is opened only if this user has trained with it or allows it. Texts are remembered as SHA-256 digests, one per
-line, in the file `texts` of the state folder (see recur.trust, which does the same for custom cells). So one's own
-runs open without a flag; a run of somebody else is refused with a line that names the option to add: `--allow-path`.
+A run may carry a cell of its own, a Python file. It is executed only if its SHA-256 stands in the user's list,
+$RECUR_STATE/trusted or recur/trusted in the user's state folder. Training with a cell of one's own puts it there, so
+one's own runs open without a word; a stranger's says what it would execute, and waits for `--trust`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.run.manifest import Fingerprint
-from recur.trust import DigestFile
-
-_TEXTS = DigestFile("texts")
 
 
-def allow_text(text: Fingerprint) -> None:
-    """Open this text from now on, wherever a run names it."""
-    _TEXTS.add(_key(text))
+def state_folder() -> Path:
+    """$RECUR_STATE, or recur in the user's state folder."""
+    if chosen := os.environ.get("RECUR_STATE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "recur"
 
 
-def check_allowed(run: Path, paths: Iterable[Path], text: Fingerprint, allowed: Sequence[str | Path] = ()) -> None:
-    """Refuse paths that a run names for a text, unless this user has trained with the text or each path is inside of
-    the run's folder, of the folder around the run, of the current folder or of an `allowed` path."""
-    if _TEXTS.has(_key(text)):
+_HERE: set[str] = set()
+"""What this process trusts, should the list not be there to be written."""
+
+
+def is_trusted(source: bytes) -> bool:
+    digest = hashlib.sha256(source).hexdigest()
+    return digest in _HERE or digest in _trusted()
+
+
+def trust(source: bytes) -> None:
+    """Execute this source from now on, wherever it is found."""
+    digest = hashlib.sha256(source).hexdigest()
+    if digest in _trusted():
         return
-    inside, consented = [_real(run), _real(run.parent), _real(Path())], [_real(Path(one)) for one in allowed]
-    outside = False
-    for path in paths:
-        found = _real(path)
-        if any(found.is_relative_to(folder) for folder in inside):
-            continue
-        outside = True
-        if not any(found.is_relative_to(one) for one in consented):
-            raise RunError(
-                f"{run} names a text outside of its folder, which you have not trained with: {path}; if it may be "
-                f'read, add --allow-path {path} (in Python: allow_path=["{path}"])'
-            )
-    if outside:
-        allow_text(text)
-
-
-def _real(path: Path) -> Path:
     try:
-        return Path(os.path.realpath(path))
-    except ValueError:  # a zero byte
-        raise RunError(f"no file has such a name: {str(path)!r}") from None
+        state_folder().mkdir(parents=True, exist_ok=True)
+        with (state_folder() / "trusted").open("a") as out:  # a line each: several processes may do so at once
+            out.write(f"{digest}\n")
+    except (OSError, RuntimeError):
+        _HERE.add(digest)
 
 
-def _key(text: Fingerprint) -> bytes:
-    return f"{text.name}\0{text.bytes}\0{text.sha256}".encode(errors="surrogatepass")
+def check_trusted(path: Path, source: bytes) -> None:
+    """Refuse a source that this user has not trained with or trusted, and say what it is."""
+    if not is_trusted(source):
+        lines, digest = len(source.splitlines()), hashlib.sha256(source).hexdigest()
+        raise RunError(
+            f"{path.parent} carries a cell of its own, which would be executed: {path}, {lines} lines, SHA-256 "
+            f"{digest}; read it, and if you trust it, add --trust (in Python: trust=True)"
+        )
+
+
+def _trusted() -> list[str]:
+    try:
+        return (state_folder() / "trusted").read_text().split()
+    except (OSError, UnicodeDecodeError, RuntimeError):  # no home folder, say
+        return []

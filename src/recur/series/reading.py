@@ -6,7 +6,7 @@ named with its line. Rows at the end without a target are the future for which c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -184,8 +184,7 @@ def _panel(files: Sequence[_File]) -> Panel:
         form: Form = "time" if any(file.form == "time" for file in files) else first.form
         frequency = infer_frequency([part.places for part in parts], form)
     categories = _categories(first.columns.static, parts)
-    numbered = {column: {cell: k for k, cell in enumerate(cells)} for column, cells in categories.items()}
-    series = [_series(part, frequency, first.columns, numbered) for part in parts]
+    series = [_series(part, frequency, first.columns, categories) for part in parts]
     kept = tuple(one for one in series if one is not None)
     if not kept:
         column = first.columns.targets[0]
@@ -233,7 +232,7 @@ def _categories(static: Sequence[str], parts: Sequence[_Part]) -> dict[str, tupl
 
 
 def _series(
-    part: _Part, frequency: Frequency | None, columns: Columns, categories: Mapping[str, Mapping[str, int]]
+    part: _Part, frequency: Frequency | None, columns: Columns, categories: dict[str, tuple[str, ...]]
 ) -> Series | None:
     """On the steps of a frequency, from its first value to its last; None where it has none."""
     values, future, past = part.values, part.future, part.past
@@ -269,10 +268,10 @@ def _spread(steps: Ids, rows: Floats) -> Floats:
     return found
 
 
-def _static(cell: str, categories: Mapping[str, int] | None) -> float:
+def _static(cell: str, categories: tuple[str, ...] | None) -> float:
     if cell.lower() in MISSING:
         return np.nan
-    return float(cell) if categories is None else float(categories[cell])
+    return float(cell) if categories is None else float(categories.index(cell))
 
 
 def stem_of(name: str) -> str:

@@ -24,7 +24,6 @@ from recur.typedefs import JsonObject
 from recur.web.answers import Answer, error_text, without_folders
 from recur.web.body import read_json
 from recur.web.guard import LOOPBACK
-from recur.web.streaming import respond
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -118,13 +117,13 @@ class Handlers:
 
     async def predict(self, request: Request) -> Response:
         served, found = await predict.predict(self.hub, await self._body(request))
-        return respond({"object": "list", "model": served.name, "task": served.task, "data": found})
+        return Answer({"object": "list", "model": served.name, "task": served.task, "data": found})
 
     async def tokenizer_info(self, request: Request) -> Response:
         return Answer(tokenizer.tokenizer_info(self.hub.models, request.query_params.get("model")))
 
     async def tokenize(self, request: Request) -> Response:
-        return respond(tokenizer.tokenize(self.hub.models, await self._body(request), self.hub.limits))
+        return Answer(tokenizer.tokenize(self.hub.models, await self._body(request), self.hub.limits))
 
     async def detokenize(self, request: Request) -> Response:
         return Answer(tokenizer.detokenize(self.hub.models, await self._body(request)))
@@ -153,11 +152,11 @@ class Handlers:
 
     async def step_one(self, request: Request) -> Response:
         body = await self._body(request)
-        return respond(await steps.step_one(self.hub, body, request.scope["owner"], request.path_params["session"]))
+        return Answer(await steps.step_one(self.hub, body, request.scope["owner"], request.path_params["session"]))
 
     async def step_many(self, request: Request) -> Response:
         found = await steps.step_many(self.hub, await self._body(request), request.scope["owner"])
-        return respond({"object": "list", **found})
+        return Answer({"object": "list", **found})
 
     async def socket(self, socket: WebSocket) -> None:
         await steps.talk(self.hub, socket, socket.scope["owner"], socket.path_params.get("session"))

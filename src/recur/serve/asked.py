@@ -45,17 +45,6 @@ class Asked:
     session: str | None
     state: str | None
 
-    @property
-    def resumes(self) -> bool:
-        """Whether it continues a session or a state, and not a new text."""
-        return self.session is not None or self.state is not None
-
-    @property
-    def values(self) -> int:
-        """Tokens of the answer, each counted with its log probabilities."""
-        read = sum(len(prompt.ids) for prompt in self.prompts) if self.echo and self.logprobs is not None else 0
-        return self.n * (read + len(self.prompts) * self.max_tokens) * (1 + (self.logprobs or 0))
-
 
 def given(body: JsonObject) -> JsonObject:
     """What a body says; of OpenAI's, null is nothing."""
@@ -79,16 +68,6 @@ def word(body: JsonObject, name: str, longest: int = 100) -> str | None:
     return value
 
 
-def check_model(body: JsonObject, served: Served) -> None:
-    """Refuse a request that names another model than the one whose session or state it resumes."""
-    name = word(body, "model")
-    if name is not None and name != served.name:
-        raise OptionError(
-            f"the session belongs to the model {served.name!r} and cannot be used with {name!r}; "
-            f"name {served.name!r}, or leave model out"
-        )
-
-
 def draw_of(body: JsonObject, temperature: float) -> Draw:
     return Draw(
         field(body, "temperature", temperature, 0, 100),
@@ -108,11 +87,14 @@ def asked(body: JsonObject, served: Served, limits: Limits) -> Asked:
         if name in body and body[name] != nothing:
             raise OptionError(f"{name} is not supported")
     session, state = word(body, "session"), word(body, "state", 1 << 24)
+    if session is not None and state is not None:
+        raise OptionError("session and state are two ways to say what to go on from; give one")
     n = field(body, "n", 1, 1, limits.choices)
     if field(body, "best_of", n, 1, limits.choices) != n:
         raise OptionError("best_of other than n is not supported")
     prompts = prompts_of(body.get("prompt", ""), served, limits)
-    if (session is not None or state is not None) and (n > 1 or len(prompts) > 1):
+    going_on = session is not None or state is not None
+    if going_on and (n > 1 or len(prompts) > 1):
         raise OptionError("a session goes on in one way: one prompt, and n = 1")
     if n * len(prompts) > limits.choices:
         raise OptionError(f"{n * len(prompts):,} completions are too many for one request: at most {limits.choices}")
@@ -120,7 +102,7 @@ def asked(body: JsonObject, served: Served, limits: Limits) -> Asked:
     if not isinstance(options, dict):
         raise OptionError("stream_options must be an object")
     logprobs = field(body, "logprobs", 0, 0, limits.logprobs) if "logprobs" in body else None
-    found = Asked(
+    return Asked(
         prompts,
         n,
         field(body, "max_tokens", 16, 0, limits.max_tokens),
@@ -134,13 +116,6 @@ def asked(body: JsonObject, served: Served, limits: Limits) -> Asked:
         session,
         state,
     )
-    if found.values > limits.values:
-        raise OptionError(
-            f"the answer would have {found.values:,} values, at most {limits.values:,}: lower n × max_tokens × "
-            f"(1 + logprobs), which is {n * len(prompts):,} × {found.max_tokens:,} × {1 + (logprobs or 0)}"
-            + (", and the prompt's tokens that are echoed" if found.echo and logprobs is not None else "")
-        )
-    return found
 
 
 def stops_of(stop: object, limits: Limits) -> list[str]:

@@ -63,20 +63,18 @@ class Bank:
         self.fresh[slot] = True
 
     def step(self, slots: Sequence[int], inputs: Sequence[Any]) -> Tensor:
-        """One input of each of these sessions: their scores (n, K). After an error all states are as before."""
+        """One input of each of these sessions: their scores (n, K)."""
         where, x = np.array(slots), self.network.inputs(inputs)
         fresh = self.fresh[where]
+        self.fresh[where] = False
         if not fresh.any():
             return self._step(where, x)
         if fresh.all():
-            scores = self._step(where, x, begins=True)
-        else:
-            # New sessions first: should the others fail, new ones are still marked so, and begin again.
-            first, rest = np.flatnonzero(fresh), np.flatnonzero(~fresh)
-            began, went = self._step(where[first], x[first], begins=True), self._step(where[rest], x[rest])
-            scores = went.new_empty(len(where), went.shape[1])
-            scores[first], scores[rest] = began, went
-        self.fresh[where] = False
+            return self._step(where, x, begins=True)
+        first, rest = np.flatnonzero(fresh), np.flatnonzero(~fresh)
+        began, went = self._step(where[first], x[first], begins=True), self._step(where[rest], x[rest])
+        scores = went.new_empty(len(where), went.shape[1])
+        scores[first], scores[rest] = began, went
         return scores
 
     def _step(self, where: Any, x: Tensor, begins: bool = False) -> Tensor:
@@ -90,8 +88,7 @@ class Bank:
         return scores[:n]
 
     def scan(self, slots: Sequence[int], inputs: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Several inputs of each: outputs (n, T, H), for the network's `scores`, and how many each has. After an error
-        all states are as before."""
+        """Several inputs of each: outputs (n, T, H), for the network's `scores`, and how many each has."""
         assert isinstance(self.network, LanguageNetwork)
         where = np.array(slots)
         lengths = torch.tensor([len(each) for each in inputs])
@@ -100,6 +97,7 @@ class Bank:
             row[: len(each)] = torch.tensor(each)
         x = x.to(self.network.device)
         fresh = self.fresh[where]
+        self.fresh[where] = False
         outputs = None
         for rows, begins in ((np.flatnonzero(fresh), True), (np.flatnonzero(~fresh), False)):
             if not len(rows):
@@ -110,7 +108,6 @@ class Bank:
             outputs = out.new_zeros(len(where), *out.shape[1:]) if outputs is None else outputs
             outputs[torch.from_numpy(rows), : out.shape[1]] = out
         assert outputs is not None
-        self.fresh[where] = False
         return outputs, lengths
 
     def last_scores(self, slots: Sequence[int]) -> Tensor:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recur.errors import OptionError, RecurError
-from recur.serve.asked import check_model, draw_of, given, seed_of
+from recur.serve.asked import draw_of, given, seed_of
+from recur.serve.engine import FAILED
 from recur.serve.errors import error_object, status_of
 from recur.serve.inputs import inputs_of
 from recur.serve.models import Served
-from recur.serve.outputs import FAILED
 from recur.serve.rows import Column, Draw, End, Event, Said
 from recur.serve.sessions import Session
 from recur.typedefs import JsonObject
@@ -43,7 +43,7 @@ async def step_columns(hub: Hub, body: JsonObject, owner: str) -> JsonObject:
     if len(names) > hub.limits.steps:
         raise OptionError(f"{len(names):,} sessions are too many for one message: at most {hub.limits.steps:,}")
     draw, seed = draw_of(body, 0.0), seed_of(body)
-    parts, wrong = await _parts(hub, body, names, inputs, owner)
+    parts, wrong = await _parts(hub, names, inputs, owner)
     said = [(part, _begin(hub, served, part, draw, seed)) for served, part in parts.items()]
     outputs: list[str | None] = [None] * len(names)
     tokens: list[int | None] = [None] * len(names)
@@ -66,7 +66,7 @@ async def step_columns(hub: Hub, body: JsonObject, owner: str) -> JsonObject:
 
 
 async def _parts(
-    hub: Hub, body: JsonObject, names: list[Any], inputs: list[Any], owner: str
+    hub: Hub, names: list[Any], inputs: list[Any], owner: str
 ) -> tuple[dict[Served, Part], dict[int, Exception]]:
     """The sessions, held, by model; and what is wrong with the others, by place."""
     parts: dict[Served, Part] = {}
@@ -78,12 +78,6 @@ async def _parts(
                     raise OptionError("a session's id is a text")
                 session = await hub.sessions.hold(name, owner)
             except RecurError as error:
-                wrong[k] = error
-                continue
-            try:
-                check_model(body, session.served)
-            except RecurError as error:
-                hub.sessions.release(session)
                 wrong[k] = error
                 continue
             network = session.served.network

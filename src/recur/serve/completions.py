@@ -5,24 +5,22 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from recur.errors import OptionError
-from recur.serve.asked import Asked, asked, check_model, given, word
-from recur.serve.choices import Choice
+from recur.serve.asked import Asked, Prompt, asked, given, word
 from recur.serve.events import EventStream
 from recur.serve.models import Served
 from recur.serve.network import Parts
-from recur.serve.rows import TextRow
+from recur.serve.rows import End, Event, Judged, Piece, TextRow
 from recur.serve.sessions import Session
-from recur.serve.text import Pieces, Writing
+from recur.serve.text import Pieces, Token, Writing
 from recur.serve.work import Work
+from recur.text import BOS
 from recur.typedefs import JsonObject
-from recur.web.streaming import respond
+from recur.web.answers import Answer
 
 if TYPE_CHECKING:
     from recur.serve.hub import Hub
@@ -30,62 +28,20 @@ if TYPE_CHECKING:
 
 async def completions(hub: Hub, request: Request, body: JsonObject, owner: str) -> Response:
     body = given(body)
-    origin = await origin_of(hub, body, owner)
-    try:
-        origin.served.language  # noqa: B018  says why, if it is none
-        made = Completion(hub, origin, asked(body, origin.served, hub.limits), owner)
-    except BaseException:
-        if origin.session is not None:
-            hub.sessions.release(origin.session)
-        raise
-    return await made.answer(request)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The model of a request, and the state that it resumes."""
-
-    served: Served
-    session: Session | None = None
-    parts: Parts | None = None
-    steps: int = 0
-    last: int = -1
-
-
-async def origin_of(hub: Hub, body: JsonObject, owner: str) -> Origin:
-    """Resolve the session or the state of a request before anything else: its model is the model of the request.
-
-    Tokens checked against another model would be out of range here, or other words. A session is held afterwards.
-    """
-    session, state = word(body, "session"), word(body, "state", 1 << 24)
-    if session is not None and state is not None:
-        raise OptionError("session and state are two ways to say what to go on from; give one")
-    if session is not None:
-        held = await hub.sessions.hold(session, owner)
-        try:
-            check_model(body, held.served)
-        except BaseException:
-            hub.sessions.release(held)
-            raise
-        return Origin(held.served, held, None, held.steps, held.last)
-    if state is not None:
-        served, about, parts = hub.sessions.from_token(state, owner)
-        check_model(body, served)
-        return Origin(served, None, parts, about.steps, about.last)
-    return Origin(hub.models.get(word(body, "model")))
+    served = hub.models.get(word(body, "model"))
+    served.language  # noqa: B018  says why, if it is none
+    ask = asked(body, served, hub.limits)
+    return await Completion(hub, served, ask, owner).answer(request)
 
 
 class Completion:
     """One request: a row for each prompt and choice."""
 
-    def __init__(self, hub: Hub, origin: Origin, ask: Asked, owner: str) -> None:
-        self.hub, self.origin, self.ask, self.owner = hub, origin, ask, owner
-        served = self.served = origin.served
-        count = 1 if ask.stream else ask.n * len(ask.prompts)
-        self.work = Work(hub.engine, hub.limits.unread * count)
-        self.session = origin.session
-        self.steps, self.last = origin.steps, origin.last
-        self.begun = False
+    def __init__(self, hub: Hub, served: Served, ask: Asked, owner: str) -> None:
+        self.hub, self.served, self.ask, self.owner = hub, served, ask, owner
+        self.work = Work(hub.engine, hub.limits.unread if ask.stream else None)
+        self.session: Session | None = None
+        self.steps, self.last = 0, -1
         self.about: JsonObject = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
@@ -97,53 +53,49 @@ class Completion:
         self.choices = [Choice(served, prompt, ask, k) for k, prompt in enumerate(every)]
 
     async def answer(self, request: Request) -> Response:
-        values = 0 if self.ask.stream else self.ask.values
         try:
-            self.hub.reserve(values)
-        except BaseException:
-            self._release()
-            raise
-        try:
-            self._begin()
+            await self._begin()
         except BaseException:
             self.work.give_up()
             self._release()
-            self.hub.release(values)
             raise
         if self.ask.stream:
             return EventStream(self._chunks(), self._close)
         try:
-            hearing = self.work.run(lambda number, event: self.choices[number].hear(event))
-            await self.hub.while_connected(request, hearing)
-        except BaseException:
-            self.hub.release(values)
-            raise
+            said = await self.hub.while_connected(request, self.work.whole())
+            for choice, events in zip(self.choices, said, strict=True):
+                for event in events:
+                    choice.hear(event)
         finally:
             self._release()
         choices = [choice.whole() for choice in self.choices]
-        whole = {**self.about, "choices": choices, "usage": self._usage(), **self._carried()}
-        return respond(whole, done=lambda: self.hub.release(values))
+        return Answer({**self.about, "choices": choices, "usage": self._usage(), **self._carried()})
 
     # Rows ---------------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        lead = [] if self.ask.resumes else [self.served.lead]
-        for first in range(0, len(self.choices), self.ask.n):
-            inputs = [*lead, *self.choices[first].prompt.ids]  # one list for the n rows that read it
-            for choice in self.choices[first : first + self.ask.n]:
-                self._add(choice, inputs)
+    async def _begin(self) -> None:
+        parts = None
+        ask = self.ask
+        if ask.session is not None:
+            self.session = await self.hub.sessions.hold(ask.session, self.owner)
+            self.served, self.steps, self.last = self.session.served, self.session.steps, self.session.last
+        elif ask.state is not None:
+            self.served, about, parts = self.hub.sessions.from_token(ask.state, self.owner)
+            self.steps, self.last = about.steps, about.last
+        for choice in self.choices:
+            self._add(choice, parts)
         self.work.begin()
-        self.begun = True
 
-    def _add(self, choice: Choice, inputs: list[int]) -> None:
+    def _add(self, choice: Choice, parts: Parts | None) -> None:
         ask, prompt = self.ask, choice.prompt
+        going_on = self.session is not None or ask.state is not None
         before = [*([self.last] if self.last >= 0 else []), *prompt.ids[-4:]]
         writing = Writing(Pieces(self.served.vocab, before), ask.stops, len(prompt.text))
         slot = self.session.slot if self.session is not None else self.work.take_slot(self.served)
         row = TextRow(
             self.served,
             slot,
-            inputs,
+            list(prompt.ids) if going_on else [self.served.lead, *prompt.ids],
             self.work.sink(),
             draw=ask.draw,
             seed=None if ask.seed is None else f"{ask.seed} {choice.index}",
@@ -151,18 +103,17 @@ class Completion:
             writes=ask.max_tokens,
             writing=writing,
             logprobs=ask.logprobs,
-            stays=ask.resumes,
+            stays=going_on,
         )
-        row.fresh, row.start, row.keep = not ask.resumes, self.origin.parts, ask.state is not None
+        row.fresh, row.start, row.keep = not going_on, parts, ask.state is not None
         self.work.add(row, owned=self.session is None)
 
     def _release(self) -> None:
         if self.session is not None:
             self.hub.sessions.release(self.session)
-            if self.begun:
-                self.session.steps += len(self.choices[0].prompt.ids) + self.choices[0].count
-                last = self.choices[0].last
-                self.session.last = self.session.last if last is None else last
+            self.session.steps += len(self.choices[0].prompt.ids) + self.choices[0].count
+            last = self.choices[0].last
+            self.session.last = self.session.last if last is None else last
             self.session = None
 
     # Answers ------------------------------------------------------------------------------------------------------
@@ -206,3 +157,76 @@ class Completion:
             await self.work.until_ended()
         finally:
             self._release()
+
+
+class Choice:
+    """What became of one prompt."""
+
+    def __init__(self, served: Served, prompt: Prompt, ask: Asked, index: int) -> None:
+        self.served, self.prompt, self.ask, self.index = served, prompt, ask, index
+        self.judges = ask.echo and ask.logprobs is not None
+        self.count = 0
+        self.reason = "length"
+        self.state: Parts | None = None
+        self.last: int | None = prompt.ids[-1] if prompt.ids else None
+        self._text: list[str] = []
+        self._tokens: list[Token] = []
+        self._judged: list[Token] = []
+
+    def hear(self, event: Event) -> JsonObject | None:
+        """Take in what the row says; a chunk of the stream, where it is worth one."""
+        if isinstance(event, Judged):
+            self._judged += event.tokens
+            return None
+        if isinstance(event, Piece):
+            self.count += 1
+            self.last = event.token
+            return self._show(event.text, event.tokens)
+        assert isinstance(event, End)
+        self.state = event.state
+        self.reason = "stop" if event.reason == "stop" else "length"
+        made = self._show("", []) or {"text": "", "index": self.index, "logprobs": None}
+        return {**made, "finish_reason": self.reason}
+
+    def _show(self, text: str, tokens: list[Token]) -> JsonObject | None:
+        if self.judges and not self._text:  # the prompt comes first
+            text, tokens = self.prompt.text + text, self._prompt_tokens() + tokens
+        self._text.append(text)
+        self._tokens += tokens
+        return self.chunk(text, tokens) if text or tokens else None
+
+    def chunk(self, text: str, tokens: list[Token]) -> JsonObject:
+        return {"text": text, "index": self.index, "logprobs": self._logprobs(tokens), "finish_reason": None}
+
+    def whole(self) -> JsonObject:
+        text = "".join(self._text)
+        if self.ask.echo and not self.judges:
+            text = self.prompt.text + text
+        return {
+            "text": text,
+            "index": self.index,
+            "logprobs": self._logprobs(self._tokens),
+            "finish_reason": self.reason,
+        }
+
+    def _prompt_tokens(self) -> list[Token]:
+        """Those of the prompt, each with where it stands. Nothing stands before a beginning that was written out, and
+        before what a session goes on with stands what is not known here."""
+        first = [Token(BOS, self.served.vocab.tokens[BOS], 0, None, None)] if self.prompt.begins else []
+        known = {len(self.prompt.ids) - len(self._judged) + k: token for k, token in enumerate(self._judged)}
+        pieces, offset, found = Pieces(self.served.vocab), 0, []
+        for k, token in enumerate(self.prompt.ids):
+            told = known.get(k, Token(token, self.served.token_texts[token], 0, None, None))
+            found.append(told._replace(offset=offset))
+            offset += len(pieces.add(token))
+        return first + found
+
+    def _logprobs(self, tokens: list[Token]) -> JsonObject | None:
+        if self.ask.logprobs is None:
+            return None
+        return {
+            "tokens": [token.text for token in tokens],
+            "token_logprobs": [token.logprob for token in tokens],
+            "top_logprobs": [token.top for token in tokens] if self.ask.logprobs else None,
+            "text_offset": [token.offset for token in tokens],
+        }

@@ -51,22 +51,18 @@ def _number(row: Row | Column) -> float:
 
 
 def likeliest(
-    logp: Tensor, ids: Sequence[int], tops: Sequence[int], texts: Sequence[str]
+    logp: Tensor, ids: Sequence[int], top: int, texts: Sequence[str]
 ) -> list[tuple[float, dict[str, float] | None]]:
-    """Return log P of these tokens, one per row of logp (n, K), each with the `tops[row]` likeliest in its place.
-
-    The token itself is among them.
-    """
+    """log P of these tokens, one a row of logp (n, K), and the `top` likeliest in their places with theirs; the token
+    itself is among them."""
     own = logp.gather(1, torch.tensor(ids, device=logp.device)[:, None])[:, 0].tolist()
-    most = max(tops, default=0)
-    if not most:
+    if not top:
         return [(each, None) for each in own]
-    best = logp.topk(min(most, logp.shape[1]))
+    best = logp.topk(min(top, logp.shape[1]))
     found: list[tuple[float, dict[str, float] | None]] = []
-    rows = zip(ids, own, tops, best.values.tolist(), best.indices.tolist(), strict=True)
-    for k, mine, top, values, indices in rows:
-        named = {texts[i]: value for i, value in zip(indices[:top], values[:top], strict=True)}
-        found.append((mine, named | {texts[k]: mine} if top else None))
+    for k, mine, values, indices in zip(ids, own, best.values.tolist(), best.indices.tolist(), strict=True):
+        named = {texts[i]: value for i, value in zip(indices, values, strict=True)}
+        found.append((mine, named | {texts[k]: mine}))
     return found
 
 

@@ -1,27 +1,28 @@
 """The thread that steps: all rows that wait advance together, one batch a model, over and over.
 
 A row that reads much reads it in pieces, so that the others wait for milliseconds and not for a book. A row whose
-client does not keep up is passed over until it has. A row that fails ends alone: its batch is repeated without it
-(recur.serve.isolation).
+client does not keep up is passed over until it has.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
+from recur.errors import RecurError, RunError
 from recur.serve.counts import Counts
-from recur.serve.isolation import Events, TurnEvents, isolated
+from recur.serve.drawing import draw_tokens, drawn, likeliest, readings
 from recur.serve.network import LanguageNetwork
-from recur.serve.outputs import Outputs
-from recur.serve.rows import Column, Row, TextRow
+from recur.serve.rows import Column, End, Event, Judged, Piece, Row, Said, StepRow, TextRow
+from recur.serve.text import Token
 
 if TYPE_CHECKING:
     from recur.serve.models import Served
@@ -30,9 +31,12 @@ AT_ONCE = 512
 """Inputs that are read in one turn, by all rows that read more than one."""
 SHORTEST = 16
 """Of which a row may read so many, if it has them: the fewer rows, the more each."""
+FAILED = "the model's output is not a number: its weights are too large, or damaged"
+
+log = logging.getLogger("recur.serve")
+Events = list[tuple[Row | Column, Event]]
 Deliver = Callable[[Events], None]
 Made = TypeVar("Made")
-Work = TypeVar("Work", Row, Column)
 
 
 class Engine:
@@ -41,7 +45,6 @@ class Engine:
     def __init__(self, deliver: Deliver, threads: int = 1) -> None:
         self.deliver, self.threads = deliver, threads
         self.counts = Counts()
-        self.outputs = Outputs(self.counts)
         self._inbox: deque[Sequence[Row] | Column | Callable[[], None]] = deque()
         self._awake = threading.Condition()
         self._woken = self._stopping = False
@@ -99,20 +102,20 @@ class Engine:
 
     def turn(self) -> bool:
         """Take in what has come, and advance every row that can; whether there was one."""
-        news, columns = TurnEvents(), list[Column]()
+        news, columns = News(), list[Column]()
         while self._inbox:
             work = self._inbox.popleft()
             if isinstance(work, Column):
-                columns += self._checked([work], news)
+                columns.append(work)
             elif callable(work):
                 work()
             else:
-                for row in self._checked(work, news):
+                for row in work:
                     self._begin(row, news)
         for row in self._rows:
             if row.cancelled:
                 row.reason = "cancelled"
-                self.outputs.end(row, news)
+                news.end(row, self._ending(row))
         able = [row for row in self._rows if not (row.paused or row.cancelled)]
         models: dict[Served, tuple[list[Row], list[Column]]] = {}
         for row in able:
@@ -120,103 +123,168 @@ class Engine:
         for column in columns:
             models.setdefault(column.served, ([], []))[1].append(column)
         for served, waiting in models.items():
-            try:
-                self._advance(served, *waiting, news)
-            except Exception as error:  # whatever it is, the other models' sessions go on
-                failed: list[Row | Column] = [*waiting[0], *waiting[1]]
-                for each in failed:
-                    news.fail(each, error)
+            self._advance(served, *waiting, news)
         if news.ended:
             self._rows = [row for row in self._rows if row not in news.ended]
         if news.events:
             self.deliver(news.events)
         return bool(able) or bool(self._inbox)
 
-    def _checked(self, units: Sequence[Work], news: TurnEvents) -> list[Work]:
-        """Units whose inputs their network can read; a token out of range would fail a whole batch, or the GPU."""
-        return [unit for some, _ in isolated(_check_inputs, units, news.fail) for unit in some]
-
-    def _begin(self, row: Row, news: TurnEvents) -> None:
-        try:
-            if row.fresh or row.start is not None:
-                row.served.bank.set_state(row.slot, row.start)
-                row.start = None
-        except Exception as error:
-            news.fail(row, error)
-            return
+    def _begin(self, row: Row, news: News) -> None:
+        if row.fresh or row.start is not None:
+            row.served.bank.set_state(row.slot, row.start)
+            row.start = None
         if row.left or (isinstance(row, TextRow) and row.writes):
             self._rows.append(row)
         else:
-            self.outputs.end(row, news)
+            news.end(row, self._ending(row))
 
-    def _advance(self, served: Served, rows: list[Row], columns: list[Column], news: TurnEvents) -> None:
-        """Advance a model's rows by one batch."""
+    def _advance(self, served: Served, rows: list[Row], columns: list[Column], news: News) -> None:
+        """One batch of a model's rows."""
         begun = time.perf_counter()
-        scans = isinstance(served.network, LanguageNetwork)
-        reading = [row for row in rows if row.left > 1] if scans else []
-        stepping = [row for row in rows if row.left == 1] if scans else [row for row in rows if row.left]
-        waiting = [row for row in rows if not row.left]
-        count = self._step(served, [*stepping, *columns], news)
-        size = count + len(waiting) + len(reading)
-        for some, scores in isolated(lambda some: served.bank.last_scores([r.slot for r in some]), waiting, news.fail):
-            self.outputs.settle(some, scores, news)
-        if reading:
-            count += self._scan(reading, news)
-        self.counts.read[served.name] = self.counts.read.get(served.name, 0) + count
-        self.counts.batch(size, time.perf_counter() - begun)
-
-    def _step(self, served: Served, units: Sequence[Row | Column], news: TurnEvents) -> int:
-        """Step rows by their next input, and columns; return the number of inputs."""
-
-        def step(units: Sequence[Row | Column]) -> Tensor:
-            slots, inputs = list[int](), list[Any]()
-            for unit in units:
-                if isinstance(unit, Column):
-                    slots += unit.slots
-                    inputs += unit.inputs
-                else:
-                    slots.append(unit.slot)
-                    inputs.append(unit.inputs[unit.at])
-            return served.bank.step(slots, inputs)
-
-        count = 0
-        for some, scores in isolated(step, units, news.fail):
-            count += len(scores)
-            rows = [unit for unit in some if isinstance(unit, Row)]
-            columns = [unit for unit in some if isinstance(unit, Column)]
+        try:
+            scans = isinstance(served.network, LanguageNetwork)
+            reading = [row for row in rows if row.left > 1] if scans else []
+            stepping = [row for row in rows if row.left == 1] if scans else [row for row in rows if row.left]
+            waiting = [row for row in rows if not row.left]
+            slots = [row.slot for row in stepping]
+            inputs = [row.inputs[row.at] for row in stepping]
+            for column in columns:
+                slots += column.slots
+                inputs += column.inputs
+            count = size = len(slots)
+            if slots:
+                scores = served.bank.step(slots, inputs)
             if columns:
-                self.outputs.answer(columns, scores[len(rows) :], news)
-            for k, row in enumerate(rows):
-                if row.every and isinstance(row, TextRow):
-                    self.outputs.along(row, scores[k : k + 1], row.inputs[row.at : row.at + 1], news)
-                row.at += 1
-            if rows:
-                self.outputs.settle(rows, scores[: len(rows)], news)
-        return count
+                self._answer(columns, scores[len(stepping) :], news)
+                scores = scores[: len(stepping)]
+            if stepping:
+                for k, row in enumerate(stepping):
+                    if row.every and isinstance(row, TextRow):
+                        self._judge(row, scores[k : k + 1], row.inputs[row.at : row.at + 1], news)
+                    row.at += 1
+                self._settle(stepping, scores, news)
+            if waiting:
+                self._settle(waiting, served.bank.last_scores([row.slot for row in waiting]), news)
+            if reading:
+                count += self._scan(reading, news)
+                size += len(reading)
+        except Exception as error:  # whatever it is, the other models' sessions go on
+            if not isinstance(error, RecurError):
+                log.exception("a batch of %s failed", served.name)
+                error = RunError("the model failed; the server's log says why")
+            failed: list[Row | Column] = [*rows, *columns]
+            for each in failed:
+                if each not in news.ended:
+                    news.end(each, End("failed", error=error))
+            return
+        self.counts.read[served.name] = self.counts.read.get(served.name, 0) + count
+        self.counts.batch(size + len(waiting), time.perf_counter() - begun)
 
-    def _scan(self, rows: list[Row], news: TurnEvents) -> int:
+    def _answer(self, columns: list[Column], scores: Tensor, news: News) -> None:
+        labels, shares = drawn([column for column in columns for _ in column.slots], scores)
+        at = 0
+        for column in columns:
+            end = at + len(column.slots)
+            news.end(column, Said(labels[at:end], shares[at:end]))
+            at = end
+
+    def _scan(self, rows: list[Row], news: News) -> int:
         """Read a piece of what these rows have to read; how many inputs that were."""
         rows = rows[: AT_ONCE // SHORTEST]  # the others in the next turn
-        served, each, count = rows[0].served, AT_ONCE // len(rows), 0
+        served, each = rows[0].served, AT_ONCE // len(rows)
         network = served.network
         assert isinstance(network, LanguageNetwork)
-
-        def scan(some: Sequence[Row]) -> tuple[Tensor, Tensor]:
-            return served.bank.scan([row.slot for row in some], [row.inputs[row.at : row.at + each] for row in some])
-
-        for some, (outputs, lengths) in isolated(scan, rows, news.fail):
-            for k, row in enumerate(some):
-                given = row.inputs[row.at : row.at + each]
-                if row.every:
-                    self.outputs.along(row, network.scores(outputs[k, : len(given)]), given, news)
-                row.at += len(given)
-            last = outputs[torch.arange(len(some), device=outputs.device), lengths.to(outputs.device) - 1]
-            self.outputs.settle(some, network.scores(last), news)
-            count += int(lengths.sum())
+        given = [row.inputs[row.at : row.at + each] for row in rows]
+        outputs, lengths = served.bank.scan([row.slot for row in rows], given)
+        for k, row in enumerate(rows):
+            if row.every:
+                scores = network.scores(outputs[k, : lengths[k]])
+                if isinstance(row, TextRow):
+                    self._judge(row, scores, given[k], news)
+                elif isinstance(row, StepRow):
+                    row.readings += readings([row] * (len(scores) - 1), scores[:-1])
+            row.at += len(given[k])
+        last = outputs[torch.arange(len(rows), device=outputs.device), lengths.to(outputs.device) - 1]
+        self._settle(rows, network.scores(last), news)
         self._rows.sort(key=set(rows).__contains__)  # whoever was served stands behind the others
-        return count
+        return int(lengths.sum())
+
+    def _judge(self, row: TextRow, scores: Tensor, given: Sequence[int], news: News) -> None:
+        """How likely the tokens were that a row has just read; scores (T, K) are those behind each."""
+        logp = scores.double().log_softmax(-1)
+        known, judged = (logp, given[1:]) if row.before is None else (torch.cat([row.before[None], logp]), given)
+        row.before = logp[-1]
+        if len(judged):
+            texts = row.served.token_texts
+            found = likeliest(known[: len(judged)], judged, row.logprobs or 0, texts)
+            news.say(row, Judged([Token(k, texts[k], 0, *each) for k, each in zip(judged, found, strict=True)]))
+
+    def _settle(self, rows: list[Row], scores: Tensor, news: News) -> None:
+        """Rows that have read an input, and the scores (n, K) behind it: say what was seen, write, or end."""
+        finite = scores.isfinite().all(-1)
+        if not bool(finite.all()):
+            for row in (rows[k] for k in (~finite).nonzero()[:, 0].tolist()):
+                news.end(row, End("failed", error=RunError(FAILED)))
+            kept = finite.nonzero()[:, 0].tolist()
+            rows, scores = [rows[k] for k in kept], scores[kept]
+        saying = {k: row for k, row in enumerate(rows) if isinstance(row, StepRow) and (row.every or not row.left)}
+        if saying:
+            steps = list(saying.values())
+            for row, reading in zip(steps, readings(steps, _these(scores, list(saying))), strict=True):
+                row.readings.append(reading)
+        writing = {k: row for k, row in enumerate(rows) if isinstance(row, TextRow) and row.writes and not row.left}
+        for k, row in enumerate(rows):
+            if not row.left and k not in writing:
+                news.end(row, self._ending(row))
+        if writing:
+            self._write(list(writing.values()), _these(scores, list(writing)), news)
+
+    def _write(self, rows: list[TextRow], scores: Tensor, news: News) -> None:
+        """One token each, drawn from the scores."""
+        served = rows[0].served
+        texts = served.token_texts
+        tokens = draw_tokens(rows, served.writable(scores))
+        asked = [k for k, row in enumerate(rows) if row.logprobs is not None]
+        known: dict[int, tuple[float, dict[str, float] | None]] = {}
+        if asked:
+            logp = scores[asked].double().log_softmax(-1)
+            top = max(rows[k].logprobs or 0 for k in asked)
+            known = dict(zip(asked, likeliest(logp, [tokens[k] for k in asked], top, texts), strict=True))
+        self.counts.written[served.name] = self.counts.written.get(served.name, 0) + len(rows)
+        for k, (row, token) in enumerate(zip(rows, tokens, strict=True)):
+            text, released = row.writing.add(Token(token, texts[token], 0, *known.get(k, (None, None))))
+            row.writes -= 1
+            row.inputs, row.at, row.every = (token,), 0, False
+            if row.writes and not row.writing.stopped:
+                news.say(row, Piece(text, released, token))
+                continue
+            row.reason = "stop" if row.writing.stopped else "length"
+            row.writes = 0
+            more, rest = row.writing.end()
+            news.say(row, Piece(text + more, released + rest, token))
+            if not row.stays:
+                news.end(row, self._ending(row))  # else once it has read this token too
+
+    def _ending(self, row: Row) -> End:
+        state = row.served.bank.state(row.slot) if row.keep else None
+        return End(row.reason, state, row.readings if isinstance(row, StepRow) else ())
 
 
-def _check_inputs(units: Sequence[Row | Column]) -> None:
-    for unit in units:
-        unit.served.network.check(unit.inputs)
+class News:
+    """What one turn has to report."""
+
+    def __init__(self) -> None:
+        self.events: Events = []
+        self.ended: set[Row | Column] = set()
+
+    def say(self, row: Row, event: Event) -> None:
+        self.events.append((row, event))
+
+    def end(self, row: Row | Column, end: End | Said) -> None:
+        self.events.append((row, end))
+        self.ended.add(row)
+
+
+def _these(scores: Tensor, which: list[int]) -> Tensor:
+    return scores if len(which) == len(scores) else scores[which]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from anyio import CancelScope, create_task_group
@@ -52,7 +51,6 @@ class EventStream(Response):
         try:
             async for chunk in self.chunks:
                 await event(encode(chunk))
-                await asyncio.sleep(0)  # sending does not wait while the client reads; others have their turn here
             await event(b"[DONE]")
         except RecurError as error:
             await event(encode({"error": error_object(status_of(error), str(error))}))

@@ -45,8 +45,6 @@ class Hub:
         self.requests: Counter[tuple[str, int]] = Counter()
         """Answered so far, by route and status."""
         self.in_flight = 0
-        self.values = 0
-        """Of answers that are held in memory; see Limits."""
         self.draining = False
         """Whether it is about to stop: what runs may end, nothing new begins."""
         self.begun = time.time()
@@ -152,15 +150,6 @@ class Hub:
         if len(times) >= self.limits.rate * WINDOW:
             raise RateError(f"more than {self.limits.rate:g} requests a second; try again in a moment")
         times.append(now)
-
-    def reserve(self, values: int) -> None:
-        """Count an answer that is held in memory until it is whole, or refuse it."""
-        if self.values + values > self.limits.values_at_once:
-            raise BusyError("too many large answers are under way; try again in a moment, or ask for a stream")
-        self.values += values
-
-    def release(self, values: int) -> None:
-        self.values -= values
 
     async def while_connected(self, request: Request, work: Awaitable[Made]) -> Made:
         """What work gives, unless its client goes before, or it takes too long."""

@@ -38,9 +38,5 @@ class Limits:
     stops: int = 16
     """Strings at which to stop; 4 of OpenAI's, and lm-eval gives more."""
     logprobs: int = 20
-    values: int = 1 << 21
-    """Values of one answer: tokens with their log probabilities, or outputs of steps with their probabilities."""
-    values_at_once: int = 1 << 24
-    """Values of all answers that are held in memory until they are whole; about 30 bytes each."""
     grace: float = 30.0
     """Seconds that running requests have once the server is to stop."""

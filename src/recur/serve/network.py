@@ -53,14 +53,6 @@ class Network(ABC):
             return torch.from_numpy(np.stack(given)).to(self.device)
         return torch.tensor(given, device=self.device)
 
-    def check(self, given: Sequence[Any]) -> None:
-        """Refuse inputs that this network cannot read."""
-        if self.numbers:
-            if any(np.shape(each) != (self.width,) for each in given):
-                raise OptionError(f"an input of this model must be {self.width} numbers")
-        elif len(given) and not (min(given) >= 0 and max(given) < self.width):
-            raise OptionError(f"a token of this model must lie in 0 … {self.width - 1}")
-
     @abstractmethod
     def step(self, x: Tensor, carried: Parts | None) -> tuple[Tensor, Parts]:
         """Scores (n, K) of what was read so far, and what to carry on; None is where sessions begin."""

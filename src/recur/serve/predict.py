@@ -45,12 +45,6 @@ async def predict(hub: Hub, body: JsonObject) -> tuple[Served, list[JsonObject]]
     served = hub.models.get(word(body, "model"))
     options = options_of(body.get("options", {}))
     inputs = inputs_of(body, served)
-    count = len(inputs) if isinstance(inputs, list) else 1
-    values = count * options.get("samples", 1) * max(options.get("length", 1), options.get("nbest", 1))
-    if values > hub.limits.values:
-        raise OptionError(
-            f"the answer would have {values:,} values, at most {hub.limits.values:,}: lower inputs × samples × length"
-        )
     if hub.predicting.statistics().tasks_waiting >= hub.limits.requests // 4:
         raise BusyError("too many predictions wait already; try again in a moment")
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from recur.errors import OptionError, RecurError
-from recur.serve.asked import check_model, draw_of, flag, given, seed_of, word
+from recur.serve.asked import draw_of, flag, given, seed_of, word
 from recur.serve.columns import step_columns
 from recur.serve.errors import error_object, status_of
 from recur.serve.inputs import inputs_of
@@ -24,16 +24,14 @@ from recur.serve.sessions import Session
 from recur.serve.work import Work
 from recur.typedefs import JsonObject
 from recur.web import fields
+from recur.web.answers import encode
 from recur.web.body import parse_json
-from recur.web.streaming import encode_fairly
 
 if TYPE_CHECKING:
     from recur.serve.hub import Hub
 
 RESTART = 1012
 """How a WebSocket is closed by a server that goes away."""
-OUTPUT = ("output", "probability", "token")
-"""Values of one output."""
 PLAIN = {"session", "state", "input", "every"}
 """Of a step that asks for nothing else, nothing else is checked."""
 STATE = 1 << 24
@@ -61,17 +59,16 @@ async def begin_sessions(hub: Hub, request: Request, body: JsonObject, owner: st
         if count > 1:
             raise OptionError("a state begins one session: n = 1")
         served, about, parts = hub.sessions.from_token(state, owner)
-        check_model(body, served)
     else:
         served = hub.models.get(word(body, "model"))
     inputs = inputs_of(body["input"], served, hub) if "input" in body else []
-    read = [*([served.lead] if served.writes and about is None else []), *inputs]  # one list for all sessions
+    first = [served.lead] if served.writes and about is None else []
     work, begun = Work(hub.engine), []
     try:
         for _ in range(count):
             session = await hub.sessions.begin(served, owner)
             begun.append(session)
-            row = StepRow(served, session.slot, read, work.sink())
+            row = StepRow(served, session.slot, [*first, *inputs], work.sink())
             row.fresh, row.start = True, parts
             if about is not None:
                 session.steps, session.last = about.steps, about.last
@@ -93,10 +90,8 @@ class Message:
 
     def __init__(self, hub: Hub, owner: str) -> None:
         self.hub, self.owner = hub, owner
-        self.work = Work(hub.engine, collect=True)
+        self.work = Work(hub.engine)
         self.steps: list[Step] = []
-        self.values = 0
-        """Of the answer; see Limits."""
 
     async def add(self, item: JsonObject, name: str | None = None) -> None:
         """`name`: of the session, where the address says it."""
@@ -122,13 +117,11 @@ class Message:
     def _row(self, step: Step, item: JsonObject, parts: Any) -> None:
         if "input" not in item:
             raise OptionError("input is missing: a token, a text, or numbers")
-        check_model(item, step.served)
         step.inputs = inputs_of(item["input"], step.served, self.hub)
         options: JsonObject = {"every": "every" not in item or flag(item, "every")}
         if not item.keys() <= PLAIN:
             options |= {"draw": draw_of(item, 0.0), "seed": seed_of(item)}
             options["all_probabilities"] = flag(item, "probabilities")
-        self._count(len(step.inputs) if options["every"] else 1, step.served, options.get("all_probabilities", False))
         # all of it checked before a slot is taken
         slot = step.session.slot if step.session is not None else self.work.take_slot(step.served)
         row = StepRow(step.served, slot, step.inputs, self.work.sink(), **options)
@@ -137,18 +130,8 @@ class Message:
         self.work.add(row, owned=step.session is None)
         self.steps.append(step)
 
-    def _count(self, outputs: int, served: Served, all_probabilities: bool) -> None:
-        """Refuse a step whose outputs would make the answer too large."""
-        values = outputs * (len(OUTPUT) + (len(served.labels) if all_probabilities else 0))
-        if self.values + values > self.hub.limits.values:
-            raise OptionError(
-                f"the answer would have {self.values + values:,} values, at most {self.hub.limits.values:,}: send "
-                "fewer inputs, every: false, or no probabilities"
-            )
-        self.values += values
-
-    async def run(self) -> list[JsonObject | RecurError]:
-        """Return each session's outputs, or the error of its step."""
+    async def run(self) -> list[JsonObject]:
+        """What each session says; an error where its step failed."""
         try:
             self.work.begin()
             said = await self.work.whole() if self.steps else []
@@ -157,14 +140,11 @@ class Message:
                 if step.session is not None:
                     step.session.read(step.inputs)
                     self.hub.sessions.release(step.session)
-        found: list[JsonObject | RecurError] = []
-        for step, (end,) in zip(self.steps, said, strict=True):
+        found = []
+        for step, events in zip(self.steps, said, strict=True):
+            (end,) = events
             assert isinstance(end, End)
-            if end.error is not None:
-                found.append(end.error if isinstance(end.error, RecurError) else RecurError(str(end.error)))
-            else:
-                found.append(self._result(step, end))
-            await asyncio.sleep(0)
+            found.append(self._result(step, end))
         return found
 
     def _result(self, step: Step, end: End) -> JsonObject:
@@ -196,8 +176,6 @@ async def step_one(hub: Hub, body: JsonObject, owner: str, name: str) -> JsonObj
     message = Message(hub, owner)
     await message.add(body, name)
     (found,) = await message.run()
-    if isinstance(found, RecurError):
-        raise found
     return found
 
 
@@ -217,16 +195,12 @@ async def step_many(hub: Hub, body: JsonObject, owner: str) -> JsonObject:
                 await message.add(item)
                 found.append(None)
             except RecurError as error:
-                found.append(_refused(error))
+                found.append({"error": error_object(status_of(error), str(error))})
     except BaseException:
         message.give_up()
         raise
-    made = (_refused(one) if isinstance(one, RecurError) else one for one in await message.run())
+    made = iter(await message.run())
     return {"data": [next(made) if one is None else one for one in found]}
-
-
-def _refused(error: RecurError) -> JsonObject:
-    return {"error": error_object(status_of(error), str(error))}
 
 
 # WebSockets -----------------------------------------------------------------------------------------------------
@@ -275,5 +249,4 @@ async def _reply(hub: Hub, socket: WebSocket, content: str | bytes, owner: str, 
         found = {"error": error_object(status, str(error))}
     hub.requests["websocket", status] += 1
     with suppress(RuntimeError):  # closed meanwhile
-        text = (await encode_fairly({**named, **found})).decode()
-        await socket.send({"type": "websocket.send", "text": text})
+        await socket.send({"type": "websocket.send", "text": encode({**named, **found}).decode()})

@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import os
 import secrets
-import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -79,7 +78,8 @@ class Seal:
             secret = path.read_bytes()
         except FileNotFoundError:
             secret = secrets.token_bytes(32)
-            write_atomically(path, secret, 0o600)
+            write_atomically(path, secret)
+            os.chmod(path, 0o600)
         if len(secret) < 32:
             raise RunError(f"{path} is damaged: a secret has 32 bytes")
         return cls(secret)
@@ -109,25 +109,12 @@ class Seal:
         return hmac.digest(self._secret, content, "sha256")
 
 
-def check_private(folder: Path) -> None:
-    """Refuse a folder that other users own, read or write: they could read states, or put their own in place."""
-    if not hasattr(os, "getuid"):  # Windows, where the permissions of a user's folder are inherited
-        return
-    found = folder.stat()
-    if found.st_uid != os.getuid():
-        raise OptionError(f"--spill {folder} belongs to another user; choose a folder of your own")
-    if found.st_mode & 0o066:
-        mode = stat.S_IMODE(found.st_mode)
-        raise OptionError(f"--spill {folder} is open to other users (mode {mode:04o}); run: chmod 700 {folder}")
-
-
 class Store:
     """Sessions in a folder, a file each, found by their ids alone."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        check_private(folder)
         self.count = sum(1 for _ in folder.glob("*.safetensors"))
 
     def _path(self, session: str) -> Path:
@@ -136,7 +123,7 @@ class Store:
 
     def put(self, session: str, about: About, parts: Parts | None) -> None:
         there = self._path(session).exists()
-        write_atomically(self._path(session), packed(about, parts), 0o600)
+        write_atomically(self._path(session), packed(about, parts))
         self.count += not there
 
     def has(self, session: str) -> bool:

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
-from recur.serve.engine import Engine
-from recur.serve.isolation import Events
+from recur.serve.engine import Engine, Events
 from recur.serve.models import Served
 from recur.serve.rows import End, Event, Row
 from recur.web.answers import BusyError
 
-log = logging.getLogger("recur.serve")
-FAIR = 64
-"""Events after which other requests have their turn."""
 Named = tuple[int, Event]
 """What a row said, and which one it is."""
 
 
 class Work:
-    """Rows that a request has in the engine.
+    """`unread`: events after which rows are passed over until they were taken; None if all are wanted at the end."""
 
-    unread: events after which rows are passed over until they were taken; None for no limit.
-    collect: hand out the errors of rows as events, where each row is somebody's own; else the first one is raised.
-    """
-
-    def __init__(self, engine: Engine, unread: int | None = None, collect: bool = False) -> None:
-        self.engine, self.unread, self.collect = engine, unread, collect
+    def __init__(self, engine: Engine, unread: int | None = None) -> None:
+        self.engine, self.unread = engine, unread
         self.rows: list[Row] = []
         self._events: list[Named] = []
         self._come = asyncio.Event()
@@ -104,27 +95,21 @@ class Work:
                 row.paused = False
             self.engine.wake()
         for _, event in events:
-            if isinstance(event, End) and event.error is not None and not self.collect:
+            if isinstance(event, End) and event.error is not None:
                 raise event.error
         return events
-
-    async def run(self, hear: Callable[[int, Event], object]) -> None:
-        """Call `hear` with each row's number and event, until all rows have ended."""
-        try:
-            while not self.ended or self._events:
-                for k, (number, event) in enumerate(await self.take()):
-                    hear(number, event)
-                    if k % FAIR == FAIR - 1:
-                        await asyncio.sleep(0)
-        except BaseException:
-            self.cancel()
-            await self.until_ended()
-            raise
 
     async def whole(self) -> list[list[Event]]:
         """All that each row said, once all have ended."""
         said: list[list[Event]] = [[] for _ in self.rows]
-        await self.run(lambda number, event: said[number].append(event))
+        try:
+            while not self.ended or self._events:
+                for number, event in await self.take():
+                    said[number].append(event)
+        except BaseException:
+            self.cancel()
+            await self.until_ended()
+            raise
         return said
 
     async def until_ended(self) -> None:
@@ -139,10 +124,7 @@ def deliver_to(loop: asyncio.AbstractEventLoop) -> Callable[[Events], None]:
 
     def hand_out(news: Events) -> None:
         for row, event in news:
-            try:
-                row.sink(event)
-            except Exception:  # of one request: the others must hear of theirs
-                log.exception("an event of %s was not delivered", row.served.name)
+            row.sink(event)
 
     def deliver(news: Events) -> None:
         if not loop.is_closed():

@@ -13,15 +13,12 @@ hold parts: x_train, lengths_train, y_train, x_test and so on; FILE.npz:test nam
 
 from __future__ import annotations
 
-import math
-import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from recur.errors import TextError, listed
-from recur.images.arrays import PARTS, check_items, headers, part_of, read_arrays, reading, split_name
-from recur.limits import FREE_LABELS, check_count
+from recur.images.arrays import PARTS, headers, part_of, read_arrays, reading, split_name
 from recur.signals.files import BEYOND, MOST_FEATURES, Values
 
 LABELS = ("y", "label", "labels", "target", "targets", "tag", "tags")
@@ -81,10 +78,6 @@ def find_arrays(name: str) -> Arrays:
         raise TextError(f"{path}: {count} lengths, and {x} has {shape[0]} sequences")
     if y is not None and (shapes[y][1] not in "uibUS" or len(shapes[y][0]) not in (1, 2)):
         raise TextError(f"{path}: {y} must be whole numbers or text, (N,) or (N, L), got {shapes[y][0]}")
-    check_items(path, "sequences", count)
-    if y is not None:
-        most = FREE_LABELS + 4 * os.path.getsize(path)
-        check_count(path, "labels", math.prod(shapes[y][0]), most, "take fewer, or save it without compression")
     return Arrays(x, lengths, y, y_lengths, shape, kind, () if y is None else shapes[y][0], count, parts)
 
 

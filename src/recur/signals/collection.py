@@ -16,11 +16,12 @@ from typing import NamedTuple
 from recur.errors import TextError, shown
 from recur.files import read_bounded, too_long
 from recur.images.arrays import reading, split_name
-from recur.limits import LABEL_FILE_BYTES, MOST_ITEMS, check_count
 from recur.signals.arrays import Target, read_sequences
 from recur.signals.files import SUFFIXES, Values, read_signal
 
 LABEL_FILES = ("labels.csv", "labels.tsv")
+MOST_LABELS = 1 << 27
+"""Bytes of a file of labels at most."""
 
 
 class Signal(NamedTuple):
@@ -138,7 +139,7 @@ def read_list(path: Path) -> list[tuple[int, tuple[str, str]]]:
     """`file, label` of every line, with the line's number; a first line `file, …` names the columns."""
     found: list[tuple[int, tuple[str, str]]] = []
     with reading(path, "a list of labels"):
-        text = read_bounded(path, LABEL_FILE_BYTES).decode("utf-8-sig")
+        text = read_bounded(path, MOST_LABELS).decode("utf-8-sig")
         reader = csv.reader(io.StringIO(text), delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
         for row in reader:
             cells = [cell.strip() for cell in row]
@@ -148,7 +149,6 @@ def read_list(path: Path) -> list[tuple[int, tuple[str, str]]]:
                 between = "a tab" if path.suffix == ".tsv" else "a comma"
                 raise TextError(f"{path}:{reader.line_num}: a line is a file and its label with {between} between")
             found.append((reader.line_num, (cells[0], cells[1])))
-            check_count(str(path), "sequences", len(found), MOST_ITEMS, "split the list")
     if not found:
         raise TextError(f"{path} is empty: a line is a file and its label")
     return found

@@ -17,14 +17,13 @@ import numpy as np
 from recur.errors import TextError, shown
 from recur.files import read_bounded
 from recur.images.arrays import read_header, reading
-from recur.limits import SIGNAL_BYTES, SIGNAL_CSV_BYTES
 
 Values = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 """(T, D)"""
 
 SUFFIXES = (".csv", ".npy")
-MOST_FEATURES, BEYOND = 1 << 16, 1e30
-"""Features of a step, and the absolute value of a number, at most."""
+LARGEST, MOST_FEATURES, BEYOND = 1 << 28, 1 << 16, 1e30
+"""Bytes of a file, features of a step and the size of a number at most."""
 
 TAGS = ("tag", "label")
 """The names of a column with a label for each step."""
@@ -39,7 +38,7 @@ class Steps(NamedTuple):
 def read_signal(path: Path | str) -> Steps:
     path = Path(path)
     with reading(path, "a sequence of numbers"):
-        content = read_bounded(path, SIGNAL_CSV_BYTES if path.suffix.lower() == ".csv" else SIGNAL_BYTES)
+        content = read_bounded(path, LARGEST)
         if path.suffix.lower() == ".npy":
             stream = io.BytesIO(content)
             read_header(stream, len(content))

@@ -15,9 +15,9 @@ from recur.run import Run, holder_of, is_run
 from recur.run.place import Place
 from recur.studio.loaded import LoadedModel
 from recur.studio.points import Tail, seconds_left
-from recur.studio.summaries import NOTES, UNKNOWN, describe, history, measurements
+from recur.studio.summaries import NOTES, describe, history, measurements
 from recur.typedefs import JsonObject
-from recur.web.answers import UnknownError, error_text, without_folders
+from recur.web.answers import UnknownError, error_text
 
 LOADED = 6
 """Models kept in memory."""
@@ -102,18 +102,11 @@ class Folder:
         """What a run is (task, options), and how far it came; `error` in place of both if it cannot be read."""
         path = self.path / name
         times = tuple(modified(f"{path}/{file}") for file in FILES)
-        try:
-            found = self._described(name, path, times)
-        except Exception as error:  # whatever is wrong with one run, the others are listed
-            found = {"error": without_folders(error_text(error) or type(error).__name__, self.path), **UNKNOWN}
-        return {"name": name, **found, "changed": max(times[:3]) / 1e9}
-
-    def _described(self, name: str, path: Path, times: Times) -> JsonObject:
         about = self._descriptions.get(name, times[:2], lambda: describe(path))
         measured = self._measured.get(name, times, lambda: measurements(path, str(about.get("metric", ""))))
         live = "error" not in about and holder_of(path) is not None
         left = seconds_left(self.tail(name).update()) if live else None
-        return {**about, **measured, "live": live, "left": left}
+        return {"name": name, **about, **measured, "live": live, "left": left, "changed": max(times[:3]) / 1e9}
 
     def curves(self, name: str) -> JsonObject:
         """The summary of a run, its options, notes and samples, and all that was measured over time."""

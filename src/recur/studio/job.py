@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from recur.errors import OptionError
 from recur.studio.schema import checked_options
@@ -30,15 +30,6 @@ class Job:
     """held: was waiting when the studio ended, or was stopped before its first step."""
     process: int = 0
     error: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse fields of other types: a job may be read from a file that somebody else wrote."""
-        strings = (self.name, self.task, self.text, self.error)
-        kinds = {str: strings, dict: (self.options,), bool: (self.resumes, self.keep), int: (self.process,)}
-        if any(type(value) is not kind for kind, values in kinds.items() for value in values):
-            raise OptionError("a field of a training has the wrong type")
-        if self.state not in get_args(State):
-            raise OptionError(f"unknown state of a training: {str(self.state)[:60]!r}")
 
     def arguments(self, texts: Texts) -> list[str]:
         """Of recur. Checked here, whoever the job comes from."""

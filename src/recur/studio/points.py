@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from recur.errors import RecurError
-from recur.limits import LOG_RECORDS
-from recur.run.parsing import parse_jsonl
+from recur.run.logs import parse_jsonl
 from recur.run.place import Place
 from recur.run.progress import NAME
 from recur.typedefs import JsonObject
 
 MOST = 1000
 """Points of a curve."""
-PIECE = 1 << 20
+PIECE = 1 << 24
 """Bytes that are read at once."""
 LINE = 4096
 """Bytes in which the last line is."""
@@ -56,7 +55,7 @@ class Tail:
         if whole:
             self.points = [*self.points, *parse_jsonl(whole)]
             self._read += len(whole)
-        return len(content) == PIECE and bool(whole) and len(self.points) < LOG_RECORDS
+        return len(content) == PIECE and bool(whole)
 
 
 def last_point(path: Path) -> JsonObject:

@@ -14,6 +14,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -21,10 +22,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
-from recur.processes import python_command, python_environment
 from recur.run import holder_of, is_run
-from recur.run.parsing import parse_object
-from recur.run.place import Place
+from recur.run.logs import parse_object
+from recur.run.place import NO_LINK, Place
 from recur.studio.job import AT_WORK, Job
 from recur.studio.points import last_point
 from recur.studio.printed import MEASURED, NOTHING, last_line
@@ -45,7 +45,8 @@ EVERY = 0.1
 GRACE = 30.0
 """Seconds for a process to save and end, when the studio does."""
 RESERVED = (FOLDER, OWN)
-COMMAND = python_command("recur.cli", "main")
+COMMAND = [sys.executable, "-P", "-m", "recur"]
+"""-P: what lies in the folder of runs, which may be a stranger's, is not imported."""
 
 
 class Queue:
@@ -77,10 +78,10 @@ class Queue:
 
     def _said(self, job: Job, without: re.Pattern[str] = NOTHING) -> str:
         """The last line that a process printed, without some of them."""
-        return without_folders(last_line(Place(self.folder), self._log(job.name), without), self.folder.resolve())
+        return without_folders(last_line(self._log(job.name), without), self.folder.resolve())
 
-    def _log(self, name: str) -> str:
-        return f"{OWN}/{name}.log"
+    def _log(self, name: str) -> Path:
+        return self.folder / OWN / f"{name}.log"
 
     # What is asked ------------------------------------------------------------------------------------------
 
@@ -197,21 +198,16 @@ class Queue:
 
     def _start(self, job: Job) -> None:
         try:
-            place = Place(self.folder)
-            place.make_folder(OWN)
+            Place(self.folder).make_folder(OWN)
             command = [*COMMAND, *job.arguments(self.texts)]
-            place.write(self._log(job.name), b"")  # replaces whatever is there, a pipe or a link too
-            with place.opened(self._log(job.name), os.O_WRONLY | os.O_APPEND) as log:
+            log = os.open(self._log(job.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o666)
+            try:
                 quiet = subprocess.DEVNULL
                 self._process = subprocess.Popen(
-                    command,
-                    cwd=self.folder,
-                    env=python_environment(),
-                    stdin=quiet,
-                    stdout=quiet,
-                    stderr=log,
-                    start_new_session=True,
+                    command, cwd=self.folder, stdin=quiet, stdout=quiet, stderr=log, start_new_session=True
                 )
+            finally:
+                os.close(log)
         except (RecurError, OSError) as error:
             self._put(replace(job, state="failed", error=without_folders(str(error), self.folder)))
             return

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from recur.errors import RecurError
 from recur.options import parse_toml
-from recur.run import Run, read_json, read_jsonl, read_tail
+from recur.run import Run, read_json, read_jsonl
 from recur.run.place import Place
-from recur.run.tensors import read_about
 from recur.studio.points import last_point, thinned
 from recur.tasks import options_of_run, task_of
 from recur.tasks.metrics import best_of
@@ -27,13 +26,6 @@ NO_CURVES = (*AXES.values(), "epoch", "progress", "skipped", "measured", "at")
 SAMPLES = 20
 NOTES = 4000
 """Characters of notes, at most."""
-UNKNOWN: JsonObject = {
-    **dict.fromkeys(("best", "baseline", "train_loss", "left")),
-    **dict.fromkeys(("step", "tokens", "seconds", "progress"), 0),
-    "notes": "",
-    "live": False,
-}
-"""The progress of a run that cannot be read."""
 
 
 def describe(path: Path) -> JsonObject:
@@ -53,14 +45,9 @@ def describe(path: Path) -> JsonObject:
 
 
 def measurements(path: Path, metric: str) -> JsonObject:
-    """Return how far a run came, its best value of a metric, and that of the best baseline.
-
-    The list of runs calls this for each of them. It reads the newest records of the log and the header of the best
-    weights, which has their metrics, so that the length of the log does not matter.
-    """
-    entries = read_tail(path / "metrics.jsonl")
-    measured = (*entries, read_about(Place(path), "model.safetensors"))
-    values = [value for entry in measured if (value := number(entry.get(metric))) is not None]
+    """How far a run came, its best value of a metric, and the best plain model's of the same metric."""
+    entries = read_jsonl(path / "metrics.jsonl")
+    values = [value for entry in entries if (value := number(entry.get(metric))) is not None]
     last = max((entries[-1] if entries else {}, last_point(path)), key=lambda entry: number(entry.get("step")) or 0)
     return {
         "best": best_of(metric, values) if values else None,

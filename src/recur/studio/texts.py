@@ -12,15 +12,15 @@ import re
 import secrets
 import stat
 import threading
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, TextError
 from recur.files import sync_folder
-from recur.run.place import PART, Place, write_all
+from recur.run.place import NO_LINK, PART, Place
 from recur.tasks.recognise import CHOICES, TASKS
-from recur.text.marks import composed
 from recur.text.recognise import recognise
 from recur.typedefs import JsonObject
 from recur.web.answers import TooLargeError, UnknownError
@@ -42,17 +42,14 @@ class Texts:
     def __init__(self, folder: Path) -> None:
         self.runs, self.path = folder, folder / FOLDER
         self._naming = threading.Lock()
-        self._quota = threading.Lock()
-        self._reserved = 0
-        """Bytes of uploads under way: written to hidden files, which `list` leaves out."""
 
     def list(self) -> list[JsonObject]:
-        """Return every text that is a regular file with one hard link, the newest first."""
+        """Every text that is a plain file, the newest first."""
         found = []
         with suppress(OSError), os.scandir(self._checked()) as entries:
             for entry in entries:
                 about = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and not entry.name.startswith("."):
+                if stat.S_ISREG(about.st_mode) and not entry.name.startswith("."):
                     found.append({"name": entry.name, "bytes": about.st_size, "changed": about.st_mtime})
         return sorted(found, key=lambda text: -float(text["changed"]))
 
@@ -65,31 +62,15 @@ class Texts:
         return f"{FOLDER}/{name}"
 
     @contextmanager
-    def receiving(self, name: str, declared: int = 0) -> Iterator[Receiving]:
-        """Receive a text piece by piece; after a block without an error it is stored under its `name`.
-
-        declared: bytes that the client announced, which are reserved before any are read.
-        """
+    def receiving(self, name: str) -> Iterator[Receiving]:
+        """A text piece by piece; once the block has ended without an error it is there, under its `name`."""
         Place(self.runs).make_folder(FOLDER)
-        made = Receiving(self, clean_name(name, "text.txt"), declared)
+        made = Receiving(self, clean_name(name, "text.txt"))
         try:
             yield made
             made.finish()
         finally:
             made.close()
-
-    def reserve(self, count: int) -> None:
-        """Count bytes of an upload against the quota before they are written, or refuse them."""
-        with self._quota:  # uploads in parallel: each must see the reservations of the others
-            stored = sum(int(text["bytes"]) for text in self.list())
-            if stored + self._reserved + count > ALL:
-                raise TooLargeError(f"all texts together are too large: at most {ALL >> 30:,} GiB; remove some of them")
-            self._reserved += count
-
-    def release(self, count: int) -> None:
-        """Give a reservation back, once its bytes are counted as a text or gone."""
-        with self._quota:
-            self._reserved -= count
 
     def sweep(self) -> None:
         """Remove what a server that was killed left half-written."""
@@ -140,21 +121,24 @@ class Texts:
 class Receiving:
     """One text on its way to disk."""
 
-    def __init__(self, texts: Texts, name: str, declared: int) -> None:
+    def __init__(self, texts: Texts, name: str) -> None:
         self.texts, self.name = texts, name
         self.bytes, self._sha = 0, hashlib.sha256()
         self.new = False
-        self._reserved = 0
-        self._reserve(declared)
-        part = f"{FOLDER}/.{name[:40]}.{secrets.token_hex(4)}.part"
-        self._part = texts.runs / part
-        self._handle = Place(texts.runs).open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        self._room = ALL - sum(int(text["bytes"]) for text in texts.list())
+        self._part = texts.path / f".{name[:40]}.{secrets.token_hex(4)}.part"
+        self._handle = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666)
 
     def write(self, piece: bytes) -> None:
         self.bytes += len(piece)
-        self._reserve(self.bytes)
+        if self.bytes > TEXT:
+            raise TooLargeError(f"the text is too large: at most {TEXT >> 20:,} MiB")
+        if self.bytes > self._room:
+            raise TooLargeError(f"all texts together are too large: at most {ALL >> 30:,} GiB; remove some of them")
         self._sha.update(piece)
-        write_all(self._handle, piece)
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[os.write(self._handle, rest) :]
 
     def finish(self) -> None:
         if not self.bytes:
@@ -165,15 +149,6 @@ class Receiving:
     def close(self) -> None:
         os.close(self._handle)
         self._part.unlink(missing_ok=True)
-        self.texts.release(self._reserved)
-
-    def _reserve(self, count: int) -> None:
-        """Have at least so many bytes reserved for this text."""
-        if count > TEXT:
-            raise TooLargeError(f"the text is too large: at most {TEXT >> 20:,} MiB")
-        if count > self._reserved:
-            self.texts.reserve(count - self._reserved)
-            self._reserved = count
 
 
 def _digest(path: Path) -> str:
@@ -185,7 +160,7 @@ def _digest(path: Path) -> str:
 
 def clean_name(name: str, default: str) -> str:
     """A name that is one of a file here on every system: letters, digits, - _ and dots inside."""
-    name = composed(name, "the name of the file").replace("\\", "/").rpartition("/")[2]
+    name = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
     name = re.sub(r"[^\w.-]+", "-", name)
     stem, suffix = split_name(re.sub(r"\.{2,}", ".", name).strip(".-_ "))
     stem = stem.encode()[:LONGEST].decode(errors="ignore").strip(".-_ ")

@@ -115,8 +115,7 @@ class Training:
         """A text on its way to disk, never more of it in memory than a piece."""
         self._check_allowed()
         language = asked_language(request)
-        declared = int(request.headers.get("content-length", 0))  # h11 has checked that it is a number
-        with self.texts.receiving(request.path_params["name"], declared) as text:
+        with self.texts.receiving(request.path_params["name"]) as text:
             piece = bytearray()
             async for chunk in request.stream():
                 piece += chunk

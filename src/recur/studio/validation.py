@@ -21,7 +21,6 @@ from recur.typedefs import JsonObject
 from recur.web.fields import field, number
 
 KINDS = {
-    "Language": "text",
     "TextClassifier": "classes",
     "SignalClassifierPredictor": "numbers",
     "ImageClassifier": "image",
@@ -62,10 +61,7 @@ def samples(model: LoadedModel, _: JsonObject) -> JsonObject:
     kind = kind_of(predictor)
     labels = predictor.run.vocabs.get("labels")
     try:
-        if kind == "text":  # a language model continues any text: the example is the one its own view starts from
-            examples, own = [Example(model.example())], True
-        else:
-            examples, own = READERS[kind](predictor), True
+        examples, own = READERS[kind](predictor), True
     except (RecurError, OSError, KeyError):
         examples, own = [_made_up(predictor)], False
     return {

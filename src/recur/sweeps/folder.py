@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recur.errors import RunError
+from recur.files import read_bounded, write_atomically
 from recur.options.search import Between, OneOf, Search, Value
-from recur.run.parsing import parse_json
-from recur.run.place import Place
 from recur.typedefs import JsonObject
 
 FORMAT = 1
@@ -69,12 +68,6 @@ class Record:
     pruner: Pruner = "median"
     trials: list[Trial] = field(default_factory=list)
 
-    def cells(self) -> list[Any]:
-        """Return every cell that sweep.json names, paths relative to the folder."""
-        search = self.search.get("cell")
-        found = [self.options.get("cell"), *(trial.params.get("cell") for trial in self.trials)]
-        return [*found, *(search.values if isinstance(search, OneOf) else ())]
-
     def asked(self) -> JsonObject:
         """What was asked for, as JSON has it: a sweep is gone on with where this is the same."""
         search = {name: [type(space).__name__, dataclasses.asdict(space)] for name, space in self.search.items()}
@@ -84,13 +77,13 @@ class Record:
 
     def write(self, folder: Path) -> None:
         content = {"format": FORMAT, **self.asked(), "trials": [dataclasses.asdict(trial) for trial in self.trials]}
-        Place(folder).write(NAME, json.dumps(content, indent=1).encode())
+        write_atomically(folder / NAME, json.dumps(content, indent=1).encode())
 
     @staticmethod
     def read(folder: Path) -> Record:
         path = folder / NAME
         try:
-            content = Place(folder).read(NAME, MOST)
+            content = read_bounded(path, MOST)
         except OSError as error:
             raise RunError(f"{folder} is no sweep: {path} cannot be read: {error.strerror}") from None
         return parse_record(content, str(path))
@@ -103,7 +96,7 @@ def is_sweep(folder: Path) -> bool:
 def parse_record(content: bytes, name: str) -> Record:
     """A record that is whole, or what is wrong with it."""
     try:
-        found = parse_json(content, name)
+        found = json.loads(content)
         if found["format"] != FORMAT:
             raise RunError(f"{name} is of another version of recur, whose sweeps this one does not read")
         return Record(

@@ -98,7 +98,7 @@ class Study:
             n_startup_trials=STARTUP, seed=1_000_003 * self.record.seed % 2**31 + number
         )
         if params is not None:
-            self.study.enqueue_trial({name: value for name, value in params.items() if self._knows(name, value)})
+            self.study.enqueue_trial(dict(params))
         return Watched(self.study.ask(self.spaces))
 
     def importance(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ import dataclasses
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from recur.data import Data
 from recur.errors import OptionError, RecurError, RunError, TrainingError
 from recur.frames import is_data
 from recur.options import Count, Positive, checked
-from recur.options.search import OneOf
 from recur.run import Run, is_run
 from recur.run.lock import Lock
 from recur.sweeps.folder import PRUNERS, Pruner, Record, Trial, is_sweep
@@ -26,10 +25,8 @@ from recur.sweeps.study import Study, import_optuna, quiet
 from recur.tasks import make_options, options_of_run, task_class, task_of
 from recur.tasks.predictor import file_names
 from recur.tasks.recognise import choose_task
-from recur.tasks.registry import with_paths, without_paths
-from recur.tasks.runs import check_texts_of_file
+from recur.tasks.registry import check_cell_of_file, with_paths, without_paths
 from recur.train import Callback, Event, Outcome, resume, train
-from recur.trust import check_cells, name_cell
 
 Watcher = Callable[[Trial], object]
 """Called with a trial when it begins, and when it has ended."""
@@ -48,7 +45,6 @@ def sweep(
     watcher: Watcher | None = None,
     callback: Callback | None = None,
     interrupt: threading.Event | None = None,
-    trust: bool = False,
     **options: Any,
 ) -> Sweep:
     """Search for good options of a task: train so many runs, and say which is best on the validation part.
@@ -60,7 +56,6 @@ def sweep(
     pruner           median: leave a trial that is worse than most were by then; hyperband; or none
     total_minutes    begin no trial after so many
     out              the sweep's folder; sweeps/NAME, if not given. One that is there is gone on with
-    trust            execute custom cells that an existing sweep folder names, though you have not trained with them
 
     The first trial has the task's own defaults. Set `interrupt` from elsewhere to end after the step in progress; a
     sweep that was stopped, killed or is to have more trials goes on by the same call, or by
@@ -74,7 +69,6 @@ def sweep(
     checked("trials", trials, Count)
     if pruner not in PRUNERS:
         raise OptionError(f"pruner must be one of {', '.join(PRUNERS)}, got {pruner!r}")
-    name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
     data = Data.of(given, options) if answers is not None or is_data(given) else None
     if data is None:
@@ -89,18 +83,13 @@ def sweep(
     spaces = search_of(task, search, fields, checked_options.unused())
     name = task_of(checked_options).run_name if data is None else task
     folder = Path("sweeps") / name if out is None else Path(checked("out", out, str))
-    if isinstance(cells := spaces.get("cell"), OneOf):
-        for cell in cells.values:
-            name_cell(cell)
-        spaces["cell"] = OneOf(tuple(without_paths({"cell": cell}, folder)["cell"] for cell in cells.values))  # type: ignore[misc]
     if data is not None:
         fields = data.written(task, folder) if not is_sweep(folder) else _written_before(data, task, folder)
     record = Record(
         task, without_paths(fields, folder), spaces, task_of(checked_options).curve, checked_options.seed, pruner
     )
     _begin(folder, record)
-    check_texts_of_file(with_paths(dict(record.options), folder), folder, named_by_user=True)
-    return _Sweeping(folder, Record.read(folder), watcher, callback, interrupt, trust).run(trials, total_minutes)
+    return _Sweeping(folder, Record.read(folder), watcher, callback, interrupt).run(trials, total_minutes)
 
 
 def resume_sweep(
@@ -108,21 +97,15 @@ def resume_sweep(
     *,
     trials: int = 30,
     total_minutes: float | None = None,
-    allow_path: Sequence[str | Path] = (),
     watcher: Watcher | None = None,
     callback: Callback | None = None,
     interrupt: threading.Event | None = None,
-    trust: bool = False,
 ) -> Sweep:
-    """Resume a sweep until it has so many trials; with `trust`, execute custom cells that its folder names.
-
-    A text outside of the sweep's folder that this user has not trained with is opened only if `allow_path` has it.
-    """
+    """Go on with a sweep until it has so many trials."""
     import_optuna()
     checked("trials", trials, Count)
     record = Record.read(Path(folder))
-    check_texts_of_file(with_paths(dict(record.options), Path(folder)), Path(folder), allow_path)
-    return _Sweeping(Path(folder), record, watcher, callback, interrupt, trust).run(trials, total_minutes)
+    return _Sweeping(Path(folder), record, watcher, callback, interrupt).run(trials, total_minutes)
 
 
 def _begin(folder: Path, record: Record) -> None:
@@ -179,9 +162,8 @@ class _Sweeping:
         watcher: Watcher | None,
         callback: Callback | None,
         stop: threading.Event | None,
-        trust: bool,
     ) -> None:
-        self.folder, self.record, self.trust = folder, record, trust
+        self.folder, self.record = folder, record
         self.watcher, self.callback = watcher or (lambda trial: None), callback or (lambda event: None)
         self.stop = stop or threading.Event()
 
@@ -189,7 +171,7 @@ class _Sweeping:
         if total_minutes is not None:
             checked("total_minutes", total_minutes, Positive)
         begun = time.monotonic()
-        check_cells([with_paths({"cell": cell}, self.folder)["cell"] for cell in self.record.cells()], self.trust)
+        check_cell_of_file(with_paths(dict(self.record.options), self.folder))
         with self._held(), quiet():
             while not self.stop.is_set():
                 unfinished = [trial for trial in self.record.trials if trial.state == "running"]
@@ -220,8 +202,6 @@ class _Sweeping:
         self.watcher(trial)
         measured: list[float] = []
         stop, path = _Stop(self.stop), self.folder / trial.run
-        if path.is_symlink():
-            raise RunError(f"{path} is a link; a sweep holds its trials itself")
 
         def callback(event: Event) -> None:
             if event.kind in ("started", "measured"):
@@ -233,7 +213,7 @@ class _Sweeping:
             self.callback(event)
 
         try:
-            outcome = self._resume(path, callback, stop) if is_run(path) else self._train(trial, callback, stop)
+            outcome = resume(path, callback=callback, stop=stop) if is_run(path) else self._train(trial, callback, stop)
         except TrainingError as error:
             trial = dataclasses.replace(trial, state="failed", measured=tuple(measured), why=str(error))
         except RecurError as error:
@@ -248,15 +228,12 @@ class _Sweeping:
         self._keep(trial)
         self.watcher(trial)
 
-    def _resume(self, path: Path, callback: Callback, stop: threading.Event) -> Outcome:
-        return resume(path, callback=callback, stop=stop, trust=self.trust)
-
     def _train(self, trial: Trial, callback: Callback, stop: threading.Event) -> Outcome:
         fields = with_paths({**self.record.options, **trial.params}, self.folder)
         if trial.number:
             fields["baseline"] = False  # the first has measured it
             fields = self._sizes() | fields
-        return train(make_options(self.record.task, fields), self.folder / trial.run, callback, stop, self.trust)
+        return train(make_options(self.record.task, fields), self.folder / trial.run, callback, stop)
 
     def _sizes(self) -> dict[str, object]:
         """What the first trial has found for this machine and the others share, where they do not search for it."""
@@ -264,7 +241,7 @@ class _Sweeping:
         path = self.folder / self.record.trials[0].run
         if not sizes or not is_run(path):
             return {}
-        o = options_of_run(Run.open(path, trust=self.trust))
+        o = options_of_run(Run.open(path))
         found = {name: getattr(o, name) for name in sizes if name not in o.unused()}
         return {name: value for name, value in found.items() if value is not None} | {"sized": False}
 

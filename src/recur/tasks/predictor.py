@@ -72,7 +72,6 @@ class Predictor(ABC, Generic[ModelT]):
         self.precision: Precision = "tf32" if self.device.type == "cuda" else "float32"
         """What products read while it is measured."""
         self.changed_text = False
-        self.allow_path: Sequence[str | Path] = ()
         """Whether a text of the run may have been changed since it learned from it."""
         if len(runs) > 1 and not self.ensembles:
             raise OptionError(f"runs of the task {task.name} do not serve as one model; name one run")
@@ -236,7 +235,7 @@ class Predictor(ABC, Generic[ModelT]):
 
     def find_texts(self, *parts: str) -> None:
         """Have the options name texts of the run where they are now; they must be as they were when it learned."""
-        self.task.options = with_own_texts(self.run, self.task.options, parts, self.changed_text, self.allow_path)
+        self.task.options = with_own_texts(self.run, self.task.options, parts, self.changed_text)
 
     def has_training_texts(self) -> bool:
         """Whether what it learned from is here, for something plainer to learn from too."""

@@ -13,7 +13,6 @@ from typing import Any
 from recur.errors import CellError, OptionError, shown, unknown
 from recur.options import flag_of, read_toml, spelled
 from recur.tasks.options import TaskOptions
-from recur.trust import cell_file, check_cells
 
 BUILT_IN = ("pydoc", "stdlib", "-", "/dev/stdin")
 """Texts that are no files."""
@@ -105,9 +104,9 @@ def _named(value: object) -> str:
 def _check_cell(cell: str) -> None:
     """A cell by name is made once, to see that it can be; one of a file is not looked at here, for that runs it."""
     if cell not in ("", "gru", "lstm") and ".py" not in cell:
-        from recur.cells.registry import configured_cell  # which needs torch
+        from recur.cells import make_cell  # which needs torch
 
-        configured_cell(cell)
+        make_cell(cell)
 
 
 def refusal(task: str, name: str, flag: str = "") -> str:
@@ -139,13 +138,11 @@ def arguments_of(task: str, fields: Mapping[str, Any]) -> list[str]:
 # Configuration files ------------------------------------------------------------------------------------------
 
 
-def read_config(path: Path, trusting: bool = False) -> dict[str, object]:
-    """Return the fields that a TOML file sets, `task` among them, with paths relative to the current folder.
-
-    The file may be a stranger's: a custom cell that it names must be trusted (see recur.trust).
-    """
+def read_config(path: Path) -> dict[str, object]:
+    """The fields that a TOML file sets, `task` among them, with its paths made those of this process."""
     fields = with_paths(read_toml(path), path.parent)
-    check_cells([fields.get("cell")], trusting)
+    if (path.parent / "manifest.json").is_file():
+        check_cell_of_file(fields)
     return fields
 
 
@@ -175,6 +172,16 @@ def without_paths(fields: Mapping[str, object], folder: Path) -> dict[str, objec
     return found
 
 
+def check_cell_of_file(fields: Mapping[str, object]) -> None:
+    """Refuse a cell that fields from a file name, which may be a stranger's, unless this user has trained with it."""
+    cell = fields.get("cell")
+    if isinstance(cell, str) and cell_file(cell):
+        from recur.run.trust import check_trusted  # which needs torch
+
+        source = Path(cell_file(cell))
+        check_trusted(source, source.read_bytes() if source.is_file() else b"")
+
+
 def config_text(options: TaskOptions, folder: Path) -> str:
     """The content of a configuration file in a folder, with paths relative to it."""
     fields: dict[str, Any] = {}
@@ -192,6 +199,12 @@ def config_text(options: TaskOptions, folder: Path) -> str:
 def listed(given: object) -> Sequence[Any]:
     """What an option names, be it one or several."""
     return given if isinstance(given, list | tuple) else () if given is None else (given,)
+
+
+def cell_file(cell: str) -> str:
+    """The file of a cell that is in one, as `recur.cells.make_cell` finds it."""
+    path, in_file, _ = cell.partition(".py:")
+    return f"{path}.py" if in_file else ""
 
 
 def _inside(folder: Path, name: str) -> str:

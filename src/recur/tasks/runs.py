@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,14 +18,13 @@ from recur.tasks.registry import (
     BUILT_IN,
     CELL,
     PATHS,
-    listed,
+    cell_file,
     outside,
     read_options,
     reads_numbers,
     task_of,
     with_paths,
 )
-from recur.trust import cell_file, check_trusted, read_source, trust
 
 if TYPE_CHECKING:
     from recur.run import Fingerprint, Run
@@ -79,90 +77,46 @@ def predictor_of(runs: Sequence[Run], device: str = "auto") -> Predictor[Any]:
 def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, bytes | None]:
     """Options whose cell, if it is in a file of the user's, is the copy in a run's folder; and what that copy holds."""
     from recur.cells.registry import admit
+    from recur.run import trust
 
     cell = getattr(options, "cell", "")
     file = cell_file(cell)
     if not file:
         return options, None
-    source = read_source(file)
-    check_trusted(Path(file), source)
-    trust(source)  # the run opens again in a later process
+    source = Path(file).read_bytes()
+    trust(source)  # it was executed already, to see whether it is a cell
     admit(folder / CELL, source)
     return options.changed(cell=f"{folder / CELL}{cell[len(file) :]}"), source
 
 
 def texts_of(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -> dict[str, list[Fingerprint]]:
-    """Return the fingerprints of the texts that a run in a folder is trained on, by option; remember that this user
-    has trained with them."""
+    """What a run in a folder learns from, by option."""
     from recur.run import Fingerprint
-    from recur.run.trust import allow_text
     from recur.text.fingerprint import fingerprint
 
-    found = {
+    return {
         option: [Fingerprint(outside(folder, name), *fingerprint(name)) for name in getattr(options, option)]
         for option in parts
         if getattr(options, option, ())
     }
-    for text in (text for many in found.values() for text in many):
-        allow_text(text)
-    return found
 
 
-def check_texts_of_file(
-    fields: Mapping[str, object], folder: Path, allow_path: Sequence[str | Path] = (), named_by_user: bool = False
-) -> None:
-    """Refuse texts outside of a sweep's folder that fields from its file name, unless this user has named them in a
-    command before (`named_by_user`: now) or allows them."""
-    from recur.run import Fingerprint
-    from recur.run.trust import allow_text, check_allowed
-    from recur.text.fingerprint import files_of
-
-    names = [str(name) for part in PATHS for name in listed(fields.get(part)) if name not in BUILT_IN]
-    for name in names:
-        text = Fingerprint(os.path.abspath(name), 0, "")  # by its path: a sweep keeps no digests
-        if named_by_user:
-            allow_text(text)
-        check_allowed(folder, files_of(name), text, allow_path)
-
-
-def with_own_texts(
-    run: Run,
-    options: OptionsT,
-    parts: Sequence[str] = PATHS,
-    changed: bool = False,
-    allow_path: Sequence[str | Path] = (),
-) -> OptionsT:
+def with_own_texts(run: Run, options: OptionsT, parts: Sequence[str] = PATHS, changed: bool = False) -> OptionsT:
     """Options that name these texts of a run where they are now. A text that was changed is refused, unless that is
-    as it should be; one that was moved beside the run, or here, is found by what is in it. A path outside of the run
-    is opened only with this user's consent (`recur.run.trust`)."""
+    as it should be; one that was moved beside the run, or here, is found by what is in it."""
     found = {}
     for option in parts:
         names, known = getattr(options, option, ()), run.manifest.texts.get(option, [])
         if len(names) != len(known):
             raise RunError(f"{run.config} and manifest.json name other texts: {option}")
-        found[option] = tuple(
-            _found(run, name, text, changed, allow_path) for name, text in zip(names, known, strict=True)
-        )
+        found[option] = tuple(_found(run, name, text, changed) for name, text in zip(names, known, strict=True))
     return options.changed(**{option: names for option, names in found.items() if names})
 
 
-def _found(run: Run, name: str, known: Fingerprint, changed: bool, allow_path: Sequence[str | Path]) -> str:
-    from recur.run.trust import check_allowed
-    from recur.text.fingerprint import files_of, fingerprint, is_there
+def _found(run: Run, name: str, known: Fingerprint, changed: bool) -> str:
+    from recur.text.fingerprint import fingerprint, is_there
 
-    recorded = replace(known, name=outside(run.path, name))  # the path is config.toml's, whatever the manifest says
-
-    def may_open(path: str) -> bool:
-        if path in BUILT_IN:
-            return True
-        if not is_there(path):
-            return False
-        check_allowed(run.path, files_of(path), recorded, allow_path)
-        if not all(file.is_file() or file.is_dir() for file in files_of(path)):
-            raise RunError(f"{path} is not a regular file, and {run.path} was trained on one; put it back")
-        return True
-
-    if may_open(name):
+    if name in BUILT_IN or is_there(name):
         size, digest = (known.bytes, known.sha256) if changed else fingerprint(name, known.bytes)
         if digest != known.sha256:
             now = f"{size:,}" if size < known.bytes else "others" if size == known.bytes else "more"
@@ -173,7 +127,7 @@ def _found(run: Run, name: str, known: Fingerprint, changed: bool, allow_path: S
         return name
     for folder in (Path(), run.path, run.path.parent):
         other = str(folder / Path(name).name)
-        if may_open(other) and fingerprint(other, known.bytes)[1] == known.sha256:
+        if is_there(other) and fingerprint(other, known.bytes)[1] == known.sha256:
             return other
     raise RunError(
         f"no file {name!r}, which {run.path} learned from ({known.bytes:,} bytes, SHA-256 {known.sha256}); "

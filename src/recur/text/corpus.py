@@ -18,13 +18,14 @@ import codecs
 import functools
 import hashlib
 import itertools
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from recur.errors import TextError, shown
 from recur.text.encodings import UTF_16, not_utf8
-from recur.text.marks import composed, joins_before
+from recur.text.marks import LONGEST, joins_before, too_many_marks
 from recur.text.shards import Known, cut, is_large, known_of
 from recur.text.sources import Source, find_sources
 
@@ -243,27 +244,35 @@ def _normalised(texts: Iterator[str], notes: Notes, name: str, first: bool = Tru
             notes.byte_order_marks += 1
         first = False
         text = carry + text
+        if too_many_marks(text):
+            raise TextError(f"{name} is not text: {_TOO_MANY}")
         cut = _safe_cut(text)
         carry = text[cut:]
-        yield _clean(text[:cut], notes, name)
+        yield _clean(text[:cut], notes)
     if carry:
-        yield _clean(carry, notes, name)
+        yield _clean(carry, notes)
+
+
+_TOO_MANY = f"it has more than {LONGEST} accents or other marks in a row"
 
 
 def normalised(text: str) -> str:
     """A text as one that is read from a file: \\n line ends, composed characters."""
     if not isinstance(text, str):
         raise TextError(f"a text is a str, got {type(text).__name__} {shown(text)}")
-    return _clean(text, Notes(), "this")
+    if too_many_marks(text):
+        raise TextError(f"this is not text: {_TOO_MANY}")
+    return _clean(text, Notes())
 
 
-def _clean(text: str, notes: Notes, name: str) -> str:
+def _clean(text: str, notes: Notes) -> str:
     if "\r" in text:
         notes.line_ends += text.count("\r")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    found = composed(text, name)
-    notes.composed += found != text
-    return found
+    if not unicodedata.is_normalized("NFC", text):
+        notes.composed += 1
+        text = unicodedata.normalize("NFC", text)
+    return text
 
 
 def _safe_cut(text: str) -> int:

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from recur.errors import TextError
 from recur.files import memory, memory_taken
-from recur.limits import LINE, check_count
 
 MEMORY = memory() / 2
 """Bytes that the examples of a file may take: a line of four characters is kept in three hundred."""
@@ -20,19 +19,16 @@ T = TypeVar("T")
 
 
 def whole_words(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield the same text in pieces that end behind white space. A word is held in memory, so it has a limit."""
+    """The same text, cut behind white space only."""
     held: list[str] = []
-    length = 0
     for piece in pieces:
         last = piece.rsplit(None, 1)[-1:]  # the last word, and what stands behind it
         cut = len(piece) - (len(last[0]) if last and not piece[-1].isspace() else 0)
         if cut:
             yield "".join([*held, piece[:cut]])
-            held, length = [], 0
+            held = []
         if cut < len(piece):
             held.append(piece[cut:])
-            length += len(piece) - cut
-            check_count("a word", "characters", length, LINE, "put white space between words, or use --token char")
     if held:
         yield "".join(held)
 
@@ -48,8 +44,6 @@ def whole_lines(pieces: Iterable[str], name: str) -> Iterator[str]:
             raise TextError(f"{name} has more than {LINES:,} characters, too many for a file that is read whole")
         first, *rest = piece.split("\n")
         held.append(first)
-        longest = max(sum(map(len, held)), max(map(len, rest), default=0))
-        check_count(f"{name}: a line", "characters", longest, LINE, "put one example on a line")
         for k, line in enumerate(rest):
             if not k % 100_000 and memory_taken() - before > MEMORY:
                 raise TextError(f"{name} takes more than half of this machine's memory; take fewer lines of it")

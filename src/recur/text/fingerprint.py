@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from recur.errors import TextError
-from recur.files import open_stream
 from recur.images.arrays import split_name
 from recur.text.sources import files_in, find_sources
 
@@ -16,14 +14,6 @@ PIECE = 1 << 22
 
 def is_there(name: str) -> bool:
     return Path(split_name(name)[0]).exists()
-
-
-def files_of(name: str) -> Iterator[Path]:
-    """Yield the path of a text; if it is a folder, then every file in it. The folder is read after its path is used."""
-    path = Path(split_name(name)[0])
-    yield path
-    if path.is_dir():
-        yield from files_in(path)
 
 
 def fingerprint(name: str, most: int | None = None) -> tuple[int, str]:
@@ -45,7 +35,7 @@ def fingerprint(name: str, most: int | None = None) -> tuple[int, str]:
 def _digest(path: Path, most: int | None) -> tuple[int, str]:
     sha, size = hashlib.sha256(), 0
     try:
-        streams = [open_stream(path)] if path.is_file() else [source.open() for source in find_sources([str(path)])[0]]
+        streams = [path.open("rb")] if path.is_file() else [source.open() for source in find_sources([str(path)])[0]]
         for stream in streams:
             with stream:
                 while (data := stream.read(PIECE)) and (most is None or size <= most):

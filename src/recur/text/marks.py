@@ -6,12 +6,13 @@ import functools
 import re
 import unicodedata
 
-from recur.errors import TextError
-from recur.limits import MARKS
+LONGEST = 256
+"""Marks that may stand in a row: no language has more than a few, and what many of them cost grows with their square
+(Unicode's stream-safe format allows 30)."""
 
 STRIDE = 32
 
-_PERHAPS = re.compile(f"[\u0300-\U0010ffff]{{{MARKS // STRIDE}}}")
+_PERHAPS = re.compile(f"[\u0300-\U0010ffff]{{{LONGEST // STRIDE}}}")
 """All marks lie here; with the list of them, a search takes ten times as long."""
 
 
@@ -28,24 +29,12 @@ def _marks() -> str:
 
 
 def too_many_marks(text: str) -> bool:
-    """Return True if more than MARKS combining marks follow each other. A sample of the text is searched first."""
-    if len(text) <= MARKS or text.isascii() or not _PERHAPS.search(some := text[::STRIDE]):
+    """Whether more than `LONGEST` stand in a row somewhere. Of every so many characters one is looked at first."""
+    if text.isascii() or not _PERHAPS.search(some := text[::STRIDE]):
         return False
-    if not re.search(f"[{_marks()}]{{{MARKS // STRIDE}}}", some):
+    if not re.search(f"[{_marks()}]{{{LONGEST // STRIDE}}}", some):
         return False
-    return re.search(f"[{_marks()}]{{{MARKS + 1}}}", text) is not None
-
-
-def composed(text: str, where: str) -> str:
-    """Return a text in Unicode's composed form (NFC), and refuse one whose normalisation would take quadratic time.
-
-    This is the only function of the package that normalises text of any length.
-    """
-    if text.isascii():
-        return text
-    if too_many_marks(text):
-        raise TextError(f"{where} is not text: it has more than {MARKS} accents or other marks in a row")
-    return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
+    return re.search(f"[{_marks()}]{{{LONGEST + 1}}}", text) is not None
 
 
 def without_leading_marks(text: str) -> str:

@@ -17,7 +17,10 @@ from typing import BinaryIO, cast
 
 from recur.errors import TextError, shown
 from recur.files import ends, open_stream, too_long
-from recur.limits import GZIP_BYTES, GZIP_RATIO
+
+RATIO, UNPACKED = 30, 1 << 24
+"""A .gz unpacks to at most so many times its size and so many bytes more: text shrinks to a third or a tenth, and what
+shrinks to a thousandth is made to fill a memory."""
 
 SPOOLED = 1 << 32
 """Bytes that come through a pipe at most; they are kept, to be read again."""
@@ -102,7 +105,7 @@ def _file(path: Path) -> Source:
 
     def open_file() -> BinaryIO:
         try:
-            return cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else open_stream(path)
+            return cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else path.open("rb")
         except OSError as error:
             raise TextError(f"{path} cannot be opened: {error.strerror}") from None
 
@@ -113,19 +116,14 @@ class _Unpacked(gzip.GzipFile):
     """A .gz that ends where it would fill a memory."""
 
     def __init__(self, path: Path) -> None:
-        self._packed = open_stream(path)
-        super().__init__(path, "rb", fileobj=self._packed)
-        self.left = GZIP_RATIO * os.fstat(self._packed.fileno()).st_size + GZIP_BYTES
-
-    def close(self) -> None:
-        super().close()
-        self._packed.close()
+        super().__init__(path, "rb")
+        self.left = RATIO * os.path.getsize(path) + UNPACKED
 
     def read(self, size: int | None = -1) -> bytes:
-        found = super().read(self.left + 1 if size is None or size < 0 else min(size, self.left + 1))
+        found = super().read(size)
         self.left -= len(found)
         if self.left < 0:
-            raise OSError(f"it unpacks to more than {GZIP_RATIO} times its size, as no text does; unpack it yourself")
+            raise OSError(f"it unpacks to more than {RATIO} times its size, as no text does; unpack it yourself")
         return found
 
 
@@ -157,7 +155,7 @@ def _looks_like_text(path: Path) -> bool:
     try:
         if not path.stat().st_size:  # or one of the system's own, whose reader may wait for ever
             return False
-        with cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else open_stream(path) as stream:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             start = stream.read(8192)
     except (OSError, EOFError, zlib.error):
         return False

@@ -16,7 +16,6 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from recur.errors import RecurError, TextError
-from recur.limits import PIECES_BYTES, check_count
 from recur.text.arrays import Ids
 from recur.text.cutting import between, count_tokens, short_lines
 from recur.text.specials import BOS, EOS, PAD, UNK
@@ -130,7 +129,6 @@ class Subwords:
 def _opened(model: bytes) -> Processor:
     """A model is opened once: that takes as long as cutting hundreds of lines."""
     spm = _sentencepiece()
-    check_count("a sentencepiece model", "bytes", len(model), PIECES_BYTES, "train one with fewer pieces")
     try:
         processor: Processor = spm.SentencePieceProcessor(model_proto=model, num_threads=1)
         if not model or not processor.get_piece_size():

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recur.errors import OptionError, TextError, unknown
-from recur.limits import TREE_DEPTH, TREE_NODES, check_count
 from recur.text.cutting import between
 from recur.text.lines import numbered_lines
 
@@ -105,7 +104,7 @@ class _Open:
 
 
 class _Parser:
-    """Parser of one line. Open nodes wait on a stack, not on Python's, so that TREE_DEPTH alone limits the depth."""
+    """Open nodes wait on a stack, so that a tree may be as deep as its line is long."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -132,10 +131,6 @@ class _Parser:
             word = self.stack[-1].word
             raise self.wrong(at, f"a node has a word or nodes under it, and this one has {word!r} already")
         self.stack.append(_Open(at, at + 1))
-        if len(self.stack) > TREE_DEPTH or len(self.children) >= TREE_NODES:
-            where = self.where or "the tree"
-            check_count(where, "levels", len(self.stack), TREE_DEPTH, "take parses of single sentences")
-            check_count(where, "nodes", len(self.children) + 1, TREE_NODES, "put each sentence on a line of its own")
 
     def close(self, node: _Open) -> None:
         if node.word is not None:
@@ -192,9 +187,6 @@ def structure_of(structure: str, leaves: int) -> Children:
         raise OptionError(unknown("structure", structure, STRUCTURES))
     if leaves < 1:
         raise OptionError(f"a tree has at least one leaf, got {leaves}")
-    check_count("the tree", "nodes", 2 * leaves - 1, TREE_NODES, "put each sentence on a line of its own")
-    if structure != "balanced":
-        check_count("the tree", "levels", leaves, TREE_DEPTH, "use --structure balanced, or fewer words on a line")
     children: list[tuple[int, ...]] = []
     if structure == "left":
         for k in range(leaves):

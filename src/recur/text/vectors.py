@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from recur.errors import TextError, shown
-from recur.text.marks import composed
 from recur.text.sources import find_sources
 
 PIECE = 1 << 20
@@ -106,7 +106,7 @@ class VectorFile:
                 token, _, numbers = line.partition(b" ")
             else:  # other spaces than those between numbers: behind them, as fastText has one, or in a token
                 token, numbers = self._parts(line, where)
-            yield self._text(token, where), numbers, where
+            yield self._text(token), numbers, where
 
     def _parts(self, line: bytes, where: str) -> tuple[bytes, bytes]:
         token, *numbers = line.rsplit(None, self.width)
@@ -116,12 +116,12 @@ class VectorFile:
             raise TextError(f"{where}: a vector of {count:,} numbers, where the others have {self.width:,}")
         return token, b" ".join(numbers)
 
-    def _text(self, token: bytes, where: str) -> str:
+    def _text(self, token: bytes) -> str:
         try:
             text = token.decode()
         except UnicodeDecodeError:
             raise self._no_text() from None
-        return ALIASES.get(text, text) if text.isascii() else composed(text, where)
+        return ALIASES.get(text, text) if text.isascii() else unicodedata.normalize("NFC", text)
 
     def _lines(self) -> Iterator[bytes]:
         with self.source.open() as stream:

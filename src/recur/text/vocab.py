@@ -20,7 +20,6 @@ import numpy as np
 
 from recur.errors import OptionError, TextError, shown
 from recur.files import cache_folder, read_bounded, write_atomically
-from recur.limits import VOCABULARY_BYTES, VOCABULARY_VALUES, check_json
 from recur.text.arrays import Ids, Mask
 from recur.text.corpus import Corpus
 from recur.text.counting import count_corpus, some_of
@@ -177,7 +176,6 @@ class Vocab:
     @staticmethod
     def from_json(text: str, name: str = "vocabulary") -> Vocab:
         try:
-            check_json(name, text, VOCABULARY_VALUES)
             content = json.loads(text)
             tokenizer = make_tokenizer(**content["tokenizer"])
             tokens, counts = content["tokens"], content["counts"]
@@ -195,7 +193,7 @@ class Vocab:
     @staticmethod
     def load(path: Path) -> Vocab:
         try:
-            return Vocab.from_json(read_bounded(path, VOCABULARY_BYTES).decode("utf-8"), str(path))
+            return Vocab.from_json(read_bounded(path, LARGEST).decode("utf-8"), str(path))
         except OSError as error:
             raise TextError(f"{path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:
@@ -204,6 +202,10 @@ class Vocab:
     @functools.cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+LARGEST = 1 << 30
+"""Bytes of a vocabulary's file at most."""
 
 
 def _check(tokens: object, counts: object, tokenizer: Tokenizer) -> None:

@@ -17,7 +17,6 @@ from itertools import islice
 from typing import Any, BinaryIO, TypeVar
 
 from recur.errors import RecurError, TextError
-from recur.processes import python_command, python_environment
 
 JobT = TypeVar("JobT")
 FoundT = TypeVar("FoundT")
@@ -70,11 +69,12 @@ def each(work: Callable[[JobT], FoundT], jobs: Sequence[JobT], processes: int | 
 
 class _Worker:
     def __init__(self) -> None:
+        paths = os.pathsep.join(path for path in (*sys.path, os.environ.get("PYTHONPATH", "")) if path)
         self.process = subprocess.Popen(
-            python_command("recur.text.workers", "serve"),
+            [sys.executable, "-c", "from recur.text.workers import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=python_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
 
     def ask(self, work: Callable[[Any], Any], job: object) -> Any:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -126,7 +124,6 @@ class SeveralRanks(Ranks):
         """Whether its gradients are one message."""
         self._agreed: Agreed | None = None
         self._told = self._met = 0
-        store.set(f"process/{self.rank}", json.dumps([socket.gethostname(), os.getpid()]))
         self.begin()
 
     def begin(self) -> None:
@@ -208,7 +205,7 @@ class SeveralRanks(Ranks):
             found = work()
             self.store.set(key, json.dumps(found))
             return found
-        told: T = json.loads(self._waited(key, 0))
+        told: T = json.loads(self._waited(key))
         return told
 
     def gather(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -236,7 +233,7 @@ class SeveralRanks(Ranks):
         """What each rank says (of what JSON has), in their order."""
         self._met += 1
         self.store.set(f"met/{self._met}/{self.rank}", json.dumps(value))
-        return [json.loads(self._waited(f"met/{self._met}/{rank}", rank)) for rank in range(self.size)]
+        return [json.loads(self._waited(f"met/{self._met}/{rank}")) for rank in range(self.size)]
 
     def check_same(self, what: str, content: str) -> None:
         digests = self.everyone(hashlib.sha256(content.encode()).hexdigest())
@@ -244,36 +241,16 @@ class SeveralRanks(Ranks):
             line = f"rank {others[0]} has {what} other than rank 0's: all of them need the same files and flags"
             raise OptionError(line) if self.writes else RankError(line, mine=False)
 
-    def _waited(self, key: str, rank: int) -> bytes:
-        """Return what a rank stores, however long it takes; a rank that failed or ended is not waited for."""
+    def _waited(self, key: str) -> bytes:
         while True:
             try:
                 self.store.wait([key], LOOK)
             except dist.DistStoreError:  # it is not there yet
                 if self.store.check([FAILED]):
                     raise RankError(self.store.get(FAILED).decode(), mine=False) from None
-                if self._has_ended(rank):
-                    raise RankError(f"rank {rank} has ended, and rank {self.rank} waits for it no longer") from None
                 continue
             content: bytes = self.store.get(key)
             return content
-
-    def _has_ended(self, rank: int) -> bool:
-        """Return True if the process of a rank on this machine is gone; killed, it cannot say so itself."""
-        first = self.rank - self.at.local  # the ranks of this machine follow each other
-        key = f"process/{rank}"
-        if not first <= rank < first + self.at.locals or not self.store.check([key]):
-            return False
-        host, process = json.loads(self.store.get(key))
-        if host != socket.gethostname():
-            return False
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:  # somebody else's process: the number is in use again
-            return True
-        return False
 
 
 def _weight(done: TrainingStep) -> float:

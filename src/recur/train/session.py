@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,16 +131,14 @@ def resume(
     device: str | None = None,
     trust: bool = False,
     changed_text: bool = False,
-    allow_path: Sequence[str | Path] = (),
     callback: Callback | None = None,
     stop: threading.Event | None = None,
     ranks: Ranks = ALONE,
 ) -> Outcome:
     """Go on with a run exactly where it stopped: with what was left of its budget, or so much more; on its device, or
     on another. To `trust` a run is to execute a cell that it carries, though one has not trained with it. A text that
-    was changed since is refused; with `changed_text` training goes on with it. A text outside of the run's folder that
-    this user has not trained with is opened only if it is in `allow_path`. Of several `ranks` each calls this, and all
-    of them see the folder; there may be as many as before, or not."""
+    was changed since is refused; with `changed_text` training goes on with it. Of several `ranks` each calls this, and
+    all of them see the folder; there may be as many as before, or not."""
     callback = _of_first(callback, ranks)
     for name, value in (("epochs", epochs), ("steps", steps), ("minutes", minutes)):
         if value is not None and not 0 < value < float("inf"):
@@ -156,7 +154,7 @@ def resume(
         options = options_of_run(run)
         if device is not None:
             options = on_device(options, pick_device(device))
-        here = with_own_texts(run, options, ("texts", "valid"), changed_text, allow_path)
+        here = with_own_texts(run, options, ("texts", "valid"), changed_text)
         data = task_of(here).read(run.vocabs)
         trainer = Trainer(run, task_of(here), data, callback, stop, ranks)
         for complaint in trainer.restore():

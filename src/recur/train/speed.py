@@ -33,9 +33,7 @@ WARMING = 0.25
 PIECES, PIECE = 5, 0.06
 """Of timed steps, and the seconds of each, about."""
 LEAST, LONG = 3, 1.0
-"""Pieces that are timed at least, and the seconds after which no more are. A step that takes as long is timed once."""
-PART = 16
-"""Where a step takes LONG, threads are chosen by a step on this part of a batch."""
+"""Pieces that are timed, however long they take; and the seconds behind which there are no more."""
 MOST = 500
 """Steps of a piece."""
 
@@ -47,37 +45,22 @@ class Speed:
     def __init__(self, task: Task[Any, Any, Any, Any], data: Any, ranks: Ranks) -> None:
         self.data, self.ranks = data, ranks
         self.threads = task.options.threads
+        if task.options.device == "cpu" and not self.threads:
+            self.threads = torch.get_num_threads() if ranks.size > 1 else fastest_threads(task, data)
 
     def __call__(self, options: TaskOptions) -> float:
         share = max(1, (options.batch or 1) // self.ranks.size)
-        options = options.changed(batch=share, device=str(self.ranks.device(options.device)))
-        if options.device == "cpu" and not self.threads:  # by the first options of the rule, not by those it replaces
-            alone = self.ranks.size == 1
-            self.threads = fastest_threads(task_of(options), self.data) if alone else torch.get_num_threads()
-        rate = predictions_a_second(task_of(options.changed(threads=self.threads)), self.data)
+        device = str(self.ranks.device(options.device))
+        task = task_of(options.changed(threads=self.threads, batch=share, device=device))
+        rate = predictions_a_second(task, self.data)
         gc.collect()  # a trainer and its graphs know each other, and hold memory of the device
         return self.ranks.size * rate
 
 
-def fastest_threads(task: Task[Any, Any, Any, Any], data: Any, clock: Callable[[], float] = time.perf_counter) -> int:
-    """Return the number of threads that trains fastest, by steps whose time is bounded: a softmax over 300,000 words
-    takes many seconds for a whole batch."""
-    model, options = task.new_model(data.vocabs), task.options
-
-    def step_on(rows: int) -> Callable[[], object]:
-        batch = next(iter(task_of(options.changed(batch=rows)).batches(data).batches(0)))
-        return lambda: task.training_step(model, batch, None, Moment(0, 0, 0.0)).loss.backward()
-
-    whole = options.batch or 1
-    part = max(1, whole // PART)
-    step, seconds = step_on(part), 0.0
-    for _ in range(2):  # the first one warms up
-        begun = clock()
-        step()
-        seconds = clock() - begun
-        if seconds > LONG:
-            break
-    return pick_threads(step if seconds * whole / part > LONG else step_on(whole), clock)
+def fastest_threads(task: Task[Any, Any, Any, Any], data: Any) -> int:
+    model = task.new_model(data.vocabs)
+    batch = next(iter(task.batches(data).batches(0)))
+    return pick_threads(lambda: task.training_step(model, batch, None, Moment(0, 0, 0.0)).loss.backward())
 
 
 def predictions_a_second(
@@ -97,10 +80,7 @@ def predictions_a_second(
         seconds = clock() - begun
         return seconds, (trainer.predictions - before) / seconds
 
-    for _ in range(2 if trainer.graphs is None else WARM + 2):  # the second has a state, which is another signature
-        taken, rate = timed(1)
-        if taken > LONG and not on_gpu:
-            return rate
+    timed(2 if trainer.graphs is None else WARM + 2)  # a state comes with the second, and is another form
     taken, warmed = 0.0, 0.0
     while not taken or (on_gpu and warmed < WARMING):
         taken, _ = timed(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -38,6 +37,7 @@ def usable(trainer: Trainer, loss: Tensor, norm: Tensor) -> bool:
     if trainer.options.on_nan == "stop":
         advice += "; --on-nan skip passes over bad batches"
     trainer.run.log({"step": trainer.step, "diverged": what})
-    saved = trainer.best_metrics or math.isfinite(trainer.best)
-    kept = f"The best weights so far are kept in {trainer.run.path}" if saved else "No weights were saved yet"
-    raise TrainingError(f"training diverged at step {trainer.step}: {what}. {kept}; try to {advice}")
+    raise TrainingError(
+        f"training diverged at step {trainer.step}: {what}. The best weights so far are kept in {trainer.run.path}; "
+        f"try to {advice}"
+    )

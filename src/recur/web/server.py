@@ -8,7 +8,6 @@ JSON, as every other refusal, and leaves nothing on the server's screen.
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 from http import HTTPStatus
 
@@ -78,40 +77,6 @@ def _open_files() -> int:
     return 2 * CONNECTIONS if soft == resource.RLIM_INFINITY else soft
 
 
-def _send_at_once(transport: asyncio.Transport) -> None:
-    """Switch Nagle's algorithm off.
-
-    The head and the body of a response are two writes. With Nagle's algorithm the second one waits for the client's
-    acknowledgement of the first, which a client delays by 40 ms. asyncio sets TCP_NODELAY only on sockets that name
-    their protocol (IPPROTO_TCP), and socket.create_server() makes sockets that do not.
-    """
-    line = transport.get_extra_info("socket")
-    if line is not None and line.family in (socket.AF_INET, socket.AF_INET6):
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-class FramingError(h11.RemoteProtocolError):
-    """A request whose end two servers may see at two different bytes."""
-
-
-class HttpParser(h11.Connection):
-    """h11's parser, which also refuses requests of ambiguous length (RFC 9112, 6.1).
-
-    A proxy that believes Content-Length and a server that believes Transfer-Encoding disagree on where the next request
-    begins. An attacker hides a request in the difference (request smuggling).
-    """
-
-    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            names = {name for name, _ in event.headers}
-            if b"transfer-encoding" in names and b"content-length" in names:
-                raise FramingError("the request has both Content-Length and Transfer-Encoding; send one of them")
-            if b"transfer-encoding" in names and event.http_version == b"1.0":
-                raise FramingError("HTTP/1.0 has no Transfer-Encoding; send Content-Length")
-        return event
-
-
 class Connection(H11Protocol):
     """One client."""
 
@@ -122,8 +87,6 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.conn = HttpParser(h11.SERVER, HEAD)
-        _send_at_once(transport)
         self.waiting_since = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -181,10 +144,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         error = sys.exception()
-        if isinstance(error, FramingError):
-            self.scope = None  # type: ignore[assignment]  # the scope of the request before
-            self._refuse(400, str(error))
-        elif getattr(error, "error_status_hint", 400) == 431:
+        if getattr(error, "error_status_hint", 400) == 431:
             self._refuse(431, f"the request's headers are too large: at most {HEAD:,} bytes")
         else:
             self._refuse(400, "this is not an HTTP request")

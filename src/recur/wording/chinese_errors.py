@@ -37,13 +37,6 @@ ERRORS = {
     "unknown lab {name}; known: {names}": "没有实验 {name}；已知的有：{names}",
     "unknown lab {name}; did you mean {guess}? known: {names}": "没有实验 {name}；是不是 {guess}？已知的有：{names}",
     "{name} is a link": "{name} 是一个链接",
-    "{name} is not a regular file; remove it, or put the run's own file back": "{name} 不是普通文件；请删除它，或放回原来的文件",
-    "{name} has {n} hard links, and a run needs files of its own; copy it: cp -r": (
-        "{name} 有 {n} 个硬链接，而训练记录需要自己的文件；请复制一份：cp -r"
-    ),
-    "{run} names a text outside of its folder, which you have not trained with: {path}; {then}": (
-        "{run} 指向其文件夹之外的文本 {path}，而您没有用它训练过；{then}"
-    ),
     "the page has no such file": "页面没有这个文件",
     "{name} cannot be opened: {why}": "无法打开 {name}：{why}",
     "{name} is being written; try again": "{name} 正在写入；请重试",

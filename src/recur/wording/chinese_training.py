@@ -28,8 +28,6 @@ TRAINING = {
     "unknown text {name}": "没有名为 {name} 的文本",
     "unknown task {name}": "没有名为 {name} 的任务",
     "unknown training {name}": "没有名为 {name} 的训练",
-    "a field of a training has the wrong type": "训练任务中有字段的类型不对",
-    "unknown state of a training: {state}": "未知的训练状态：{state}",
     "options must be a JSON object": "options 必须是一个 JSON 对象",
     "the task {task} makes its own data; leave {text} out": "任务 {task} 自己生成数据；不要给出 {text}",
     "{name} cannot name a run: letters, digits, - and _, at most 60": "{name} 不能作训练记录的名称：请用字母、数字、- 和 _，最多 60 个",

@@ -84,7 +84,7 @@ function numbersView(model, about) {
 
 // A row of a table: a field for each column.
 function rowView(model, about) {
-  const { settings, labels } = about, cells = new Map(), words = new Map();  // columns may have any name, such as __proto__
+  const { settings, labels } = about, cells = {}, words = new Map();
   for (const word of settings.words) {
     const [column, ...rest] = word.split("=");
     words.set(column, [...(words.get(column) ?? []), rest.join("=")]);
@@ -92,8 +92,8 @@ function rowView(model, about) {
   const verdict = el("p", { class: "verdict", id: "verdict", role: "status", "aria-live": "polite" }), list = el("div", { class: "bars wide", role: "list" });
   const show = () => {
     const inputs = {
-      numbers: settings.numbers.map((name) => (cells.get(name) ? Number(cells.get(name)) : NaN)),
-      words: settings.words.map((word) => (cells.get(word.split("=")[0]) === word.slice(word.indexOf("=") + 1) ? 1 : 0)),
+      numbers: settings.numbers.map((name) => (cells[name] ? Number(cells[name]) : NaN)),
+      words: settings.words.map((word) => (cells[word.split("=")[0]] === word.slice(word.indexOf("=") + 1) ? 1 : 0)),
     };
     const found = model.run("row", inputs);
     if (labels.length) {
@@ -105,10 +105,10 @@ function rowView(model, about) {
     }
   };
   const field = (name) => el("label", { class: "slider" }, el("span", {}, name),
-    el("input", { type: "number", step: "any", name, oninput: (event) => { cells.set(name, event.target.value); show(); } }));
+    el("input", { type: "number", step: "any", name, oninput: (event) => { cells[name] = event.target.value; show(); } }));
   const fields = [...settings.numbers.map(field),
     ...[...words].map(([name, own]) => el("label", { class: "slider" }, el("span", {}, name),
-      el("select", { name, onchange: (event) => { cells.set(name, event.target.value); show(); } }, el("option", { value: "" }, "–"), own.map((word) => el("option", { value: word }, word)))))];
+      el("select", { name, onchange: (event) => { cells[name] = event.target.value; show(); } }, el("option", { value: "" }, "–"), own.map((word) => el("option", { value: word }, word)))))];
   show();
   return el("div", { class: "grid" }, card("row", {}, el("div", { class: "fields" }, fields)), card("result", {}, verdict, list));
 }

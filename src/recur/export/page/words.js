@@ -75,10 +75,9 @@ const FACTS = {
 function factName(name) {
   const [, part, rest] = /^(valid )?(.*)$/.exec(name);
   if (current === "en") return part ? `validation ${rest}` : rest;
-  return (part ? "验证" : "") + (Object.hasOwn(FACTS, rest) ? FACTS[rest] : rest);
+  return (part ? "验证" : "") + (FACTS[rest] ?? rest);
 }
 
 let current = (navigator.language || "en").startsWith("zh") ? "zh" : "en";
 
-// In one pass, and by a function: a value that holds a placeholder, or a sign such as $&, stays what it is.
-const t = (name, values = {}) => WORDS[current][name].replace(/\{(\w+)\}/g, (found, key) => (Object.hasOwn(values, key) ? String(values[key]) : found));
+const t = (name, values = {}) => Object.entries(values).reduce((text, [key, value]) => text.replaceAll(`{${key}}`, value), WORDS[current][name]);

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from recur.cells.registry import configured_cell
+from recur.cells import make_cell
 from recur.models import OutputTagger, Tagger, Words
 from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
@@ -51,7 +51,7 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
             options.recurrence == "hidden"
             and options.forget_bias is None
             and options.chrono is None
-            and configured_cell(options.cell).forget_gate is not None
+            and make_cell(options.cell).forget_gate is not None
         ):
             options = options.changed(forget_bias=OPEN)
         return super().settle(with_time_scale(options, lambda: [options.length + 2 * MESSAGE]))

@@ -19,7 +19,6 @@ where they come from, and what the rule came to on other texts, stands in docs/l
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -34,8 +33,8 @@ TRAINING = 0.85
 
 NARROWEST, WIDEST, STEP = 64, 4096, 32
 
-PROBES, PROBING = 4, 0.1
-"""Widths whose speed is measured, at most; and the share of the minutes after which no further one is."""
+PROBES = 4
+"""Widths whose speed is asked for, at most."""
 
 NEAR = 0.1
 """A width within a tenth of the one that is wanted is it."""
@@ -154,10 +153,8 @@ class Sized(NamedTuple):
     """Tokens a second at its width."""
 
 
-def size(
-    asked: LanguageOptions, o: LanguageOptions, text: Text, speed: Speed, clock: Callable[[], float] = time.monotonic
-) -> Sized:
-    """Return settled options `o` with the rule's numbers in place of what was not `asked` for."""
+def size(asked: LanguageOptions, o: LanguageOptions, text: Text, speed: Speed) -> Sized:
+    """Settled options `o` with the rule's numbers in place of what was not `asked` for."""
     assert o.minutes is not None  # that is what is settled
     free = {name for name in FIELDS if not asked.is_set(name)}
     hidden, read = (256 if "hidden" in free else o.hidden), 1e6 * o.minutes
@@ -168,7 +165,6 @@ def size(
             found.pop("softmax_samples", None)
         return o.changed(**found)
 
-    begun = clock()
     for _ in range(PROBES):
         tried = at(hidden, read)
         rate = speed(tried)
@@ -178,9 +174,6 @@ def size(
             break
         # Twice as wide, it reads between a quarter and all of the tokens: what is wanted falls as the width rises.
         hidden = rounded(hidden * math.exp(away / (1 + text.kind.a)))
-        if clock() - begun > PROBING * 60 * o.minutes:
-            tried = at(hidden, read)
-            break
     return Sized(at(tried.hidden, read), rate)
 
 

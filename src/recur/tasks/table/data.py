@@ -83,16 +83,6 @@ def check_targets(rows: Sequence[Row], target: str) -> None:
             raise TextError(f"{row.where} has no {target}, which is what is to be told")
 
 
-def check_varies(rows: Sequence[Row], target: str) -> None:
-    """Refuse a target that has the same number in every row: there is nothing to learn, and R² is not defined."""
-    values = {number(row.cells[target]) for row in rows}
-    if len(values) == 1:
-        raise TextError(
-            f"{rows[0].where}: expected a target whose values differ, got {target} = {rows[0].cells[target]} in all "
-            f"{len(rows):,} training rows; name another column: --target"
-        )
-
-
 def is_class(rows: Sequence[Row], target: str) -> bool:
     values = {row.cells[target] for row in rows}
     numbers = [number(value) for value in values]

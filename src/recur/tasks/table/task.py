@@ -22,7 +22,6 @@ from recur.tasks.table.data import (
     Inputs,
     Row,
     check_targets,
-    check_varies,
     find_inputs,
     is_class,
     moments,
@@ -73,8 +72,6 @@ class TableTask(Task[TableOptions, RowData, RowModel, RowBatch]):
             columns = [*Inputs.of(find_inputs(train, target)).numbers, *([] if classes else [target])]
             mean, deviation = moments(train, columns) if columns else ((), ())
             options = options.changed(column_mean=mean, column_deviation=deviation)
-        if not classes:
-            check_varies(train, target)
         return super().settle(options)
 
     @property
@@ -150,11 +147,8 @@ class TableTask(Task[TableOptions, RowData, RowModel, RowBatch]):
         """Of classes the share that is wrong; of numbers the share of their variance that is left, which is 1 − R²."""
         if self.options.classes:
             return {"error": float((outputs.argmax(-1) != y).float().mean())}
-        mse = float((outputs[:, 0] - y).square().mean())
-        # Equal targets have no variance to explain. Errors are then relative to the variance of the training targets,
-        # by which y is scaled: 1.
-        left = mse / float((y - y.mean()).square().mean()) if y.min() < y.max() else mse
-        rmse = math.sqrt(mse) * self.options.column_deviation[-1]
+        left = float((outputs[:, 0] - y).square().mean() / (y - y.mean()).square().mean().clamp_min(1e-12))
+        rmse = float((outputs[:, 0] - y).square().mean().sqrt()) * self.options.column_deviation[-1]
         return {"unexplained": left, "r2": 1 - left, "rmse": rmse}
 
     def validate(self, model: RowModel, data: RowData) -> Validation:
