@@ -17,10 +17,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SMOKE = """
 import recur, torch
-from recur.native import library
+from recur.ops.cpu import library
 assert "site-packages" in recur.__file__ or "target" in recur.__file__, recur.__file__
 print("recur", recur.__version__, "of", recur.__file__)
-print("native core:", library.missing() or "there")
+print("native core:", library.missing_reason() or "there")
 net = recur.Recurrent("gru", 8, 16)
 found = net(torch.randn(2, 5, 8), trace=True)
 found.outputs.sum().backward()
@@ -74,7 +74,7 @@ def main() -> None:
         run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *isolated, "-w", here, here / "clone")
         (wheel,) = here.glob("recur-*.whl")
         names = zipfile.ZipFile(wheel).namelist()
-        cores = [name for name in names if name.startswith("recur/native/_core")]
+        cores = [name for name in names if name.startswith("recur/ops/cpu/_core")]
         print(f"{wheel.name}: {len(names)} files, native core: {cores}")
         assert cores or sys.platform == "win32", "the wheel has no native core"
         assert "-abi3-" in wheel.name, "one wheel serves every Python from 3.11 on"

@@ -62,7 +62,7 @@ from bench import (
 from bench.datasets import DataSet
 from bench.planted import PLANTS, VANISHING
 from bench.side_by_side import Contest, compare, header, machine, report, row
-from recur.scan import BACKENDS
+from recur.ops import BACKENDS
 from recur.tasks import task_names
 
 RESULTS = Path("bench/results")
@@ -116,11 +116,11 @@ def main() -> None:
     many = suites.add_parser("scaling", help="many GPUs on paper, and two processes on this machine")
     many.add_argument("--tflops", type=float, default=19.0, help="what a GPU reaches, 10¹² operations a second (19)")
     many.add_argument("--lanes", type=int, default=64, help="lanes on each GPU (64)")
-    many.add_argument("--batch", type=int, default=1024, help="lanes in all, for where it stops paying (1024)")
+    many.add_argument("--batch-size", type=int, default=1024, help="lanes in all, for where it stops paying (1024)")
     many.add_argument("--measure", action="store_true", help="weak scaling of two processes, one thread each, too")
     many.add_argument("--rounds", type=int, default=3, help="of measuring (3)")
     many.add_argument("--steps", type=int, default=150, help="in each (150)")
-    many.add_argument("--hidden", type=int, default=320, help="of the network that is measured (320)")
+    many.add_argument("--hidden-size", type=int, default=320, help="of the network that is measured (320)")
     many.add_argument("--out", type=Path, default=RESULTS / "scaling.json", help="where the JSON goes")
     sized = suites.add_parser("sizing", help="a training that sizes itself, beside a sweep")
     sized.add_argument("--set", choices=("fitted", "held-out"), default="held-out", help="which texts")
@@ -182,7 +182,9 @@ def main() -> None:
     looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
     paged = suites.add_parser("studio", help="the page: first view over many runs, a key to its bars")
     paged.add_argument("--runs", type=int, default=1000, help="in the folder (1000)")
-    paged.add_argument("--hidden", type=int, default=256, help="units of the model that is typed to, in 2 layers (256)")
+    paged.add_argument(
+        "--hidden-size", type=int, default=256, help="units of the model that is typed to, in 2 layers (256)"
+    )
     paged.add_argument("--out", type=Path, default=RESULTS / "studio.json")
     planted = suites.add_parser("diagnosis", help="planted faults: whether X-ray names the right one first")
     planted.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
@@ -444,10 +446,10 @@ def run_xray(options: argparse.Namespace) -> None:
 def run_studio(options: argparse.Namespace) -> None:
     from bench import studio  # it needs the extras of the studio
 
-    found = studio.measure(options.runs, options.hidden)
+    found = studio.measure(options.runs, options.hidden_size)
     for name, value in found.items():
         print(f"{name}: {json.dumps(value)}")
-    _write(options.out, {"machine": machine(), "hidden": options.hidden, **found})
+    _write(options.out, {"machine": machine(), "hidden": options.hidden_size, **found})
 
 
 def run_diagnosis(options: argparse.Namespace) -> None:

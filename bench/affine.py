@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bench.side_by_side import Contest, machine, refuse_unequal
 from recur.cells import Cell, State, Tensors
-from recur.scan import scan
+from recur.ops import scan
 
 SHORT = [(64, 100, 64), (64, 100, 512), (16, 1000, 64), (4, 1000, 64)]
 NARROW = [(1, 10000, 4), (1, 10000, 16), (1, 10000, 32)]

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recur.series import Bands, read_panel, rolling_bands, windows
-from recur.series.linear import choose_form
-from recur.tasks.forecast.linear import fit_in_form
-from recur.text.arrays import Floats
+from recur.baselines.forecasts import choose_autoregression, fit_in_form
+from recur.data.series import PredictionIntervals, read_panel, rolling_intervals, windows
+from recur.data.text.stream import Floats
 
 QUANTILES = (0.1, 0.5, 0.9)
 LONG, SHORT = 600, 150
@@ -63,7 +62,7 @@ def measured(one: One) -> tuple[Measured, Measured]:
     values, k = one.values[:, None], one.horizon
     held = max(2 * k, len(values) // 10)
     train, valid, end = len(values) - 2 * held, len(values) - held, len(values)
-    form = choose_form([values[:valid]], k, (one.season,) if one.season > 1 else (), [train])
+    form = choose_autoregression([values[:valid]], k, (one.season,) if one.season > 1 else (), [train])
     at = np.arange(train, end - k + 1)
     first = int(np.searchsorted(at, valid))
     made: list[Floats] = []
@@ -74,8 +73,8 @@ def measured(one: One) -> tuple[Measured, Measured]:
     forecast = np.repeat(np.concatenate(made)[..., None], len(QUANTILES), -1)
     target = windows(values, at, k)
     whole = at[:first] + k <= valid
-    once = Bands.fit(target[:first][whole], forecast[:first][whole], QUANTILES).apply(forecast[first:])
-    again = rolling_bands(target, forecast, QUANTILES, first)
+    once = PredictionIntervals.fit(target[:first][whole], forecast[:first][whole], QUANTILES).apply(forecast[first:])
+    again = rolling_intervals(target, forecast, QUANTILES, first)
     return _of(once, target[first:]), _of(again, target[first:])
 
 

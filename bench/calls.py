@@ -15,10 +15,10 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from recur.layers import Recurrent
-from recur.layers.packed import stack_of
-from recur.native.plan import Plan
-from recur.native.stack import addresses
+from recur.nn import Recurrent
+from recur.nn.streaming import get_native_stack
+from recur.ops.cpu.plans import CorePlan
+from recur.ops.cpu.streaming import addresses
 
 PEERS: dict[str, Callable[..., nn.Module]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 SIZES = [(1, 8), (4, 8), (16, 8), (4, 32), (16, 64)]
@@ -53,7 +53,7 @@ def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
     x = torch.randn(1, H)
     stream = ours.stream()
     stream.step(x)
-    stack, states = stack_of(ours, x), [[torch.zeros(1, H) for _ in ours.cell.states]]
+    stack, states = get_native_stack(ours, x), [[torch.zeros(1, H) for _ in ours.cell.states]]
     assert stack is not None
     state: Any = None
 
@@ -72,14 +72,14 @@ def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
 
 def _core_alone(run: Callable[[], Any]) -> Callable[[], None]:
     """The core's calls of a pass, and nothing else."""
-    made: list[tuple[Plan, Sequence[Tensor]]] = []
-    whole = Plan.run
+    made: list[tuple[CorePlan, Sequence[Tensor]]] = []
+    whole = CorePlan.run
 
-    def watched(plan: Plan, tensors: Sequence[Tensor]) -> None:
+    def watched(plan: CorePlan, tensors: Sequence[Tensor]) -> None:
         made.append((plan, tensors))
         whole(plan, tensors)
 
-    with mock.patch.object(Plan, "run", watched):
+    with mock.patch.object(CorePlan, "run", watched):
         run()
     calls = [plan.call(tensors) for plan, tensors in made]
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import recur
-from recur.text import read_labelled, read_tagged, read_trees
+from recur.data.text import read_labelled, read_tagged, read_trees
 
 
 class Example(NamedTuple):

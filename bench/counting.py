@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.dictionary_ngram import DictionaryKneserNey
-from recur import ngram
-from recur.text import Characters, Corpus, Vocab, Words
+from recur.baselines import ngram
+from recur.data.text import Characters, Corpus, Vocab, Words
 
 
 def kneser_ney(train: Path, test: Path, rounds: int) -> dict[str, Any]:
@@ -88,9 +88,9 @@ def streaming(gigabytes: float, processes: int) -> dict[str, float]:
     code = """
 import resource, sys, threading, time
 from pathlib import Path
-from recur.text import Corpus, Stream, encoded, fit_vocab, workers
+from recur.data.text import Corpus, Stream, encoded, fit_vocab, workers
 text, processes = sys.argv[1], int(sys.argv[2])
-workers.cores = lambda: processes
+workers.available_cores = lambda: processes
 peak = 0
 def own(pid):  # memory of a process's own; pages of mapped files are the system's to take back
     try:

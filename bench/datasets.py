@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.made import products, rings
-from recur.tasks.registry import BUILT_IN
+from bench.made import rings
+from recur.tasks.common.registry import BUILT_IN
 
 PAIRS, LETTERS = 10_000, "abcdefghijklmnopqrstuvwxyz"
 SEED = 0
@@ -72,7 +72,6 @@ def data_sets(data: Path, scratch: Path) -> Iterator[DataSet]:
     yield DataSet("language", "pydoc", ("pydoc",))
     yield DataSet("conditional", "names", *names)
     yield DataSet("grid", "rings, closed or not", rings(scratch / "rings.npz"))
-    yield DataSet("table", "products", products(scratch / "products.csv"))
     yield DataSet("adding", "generated", recipe="adding.toml")
     yield DataSet("copy", "generated", recipe="copy.toml")
 

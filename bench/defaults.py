@@ -20,23 +20,23 @@ from typing import Any
 from bench.datasets import DataSet, data_sets
 from recur.errors import RecurError
 from recur.tasks import make_options, read_config
-from recur.tasks.contract import Baseline
-from recur.tasks.metrics import best_of, better, metric_of, show, words
-from recur.tasks.options import TaskOptions
-from recur.train import Outcome, train
+from recur.tasks.common.contract import Baseline
+from recur.tasks.common.metrics import best_value, format_metric, is_better, metric_label, metric_of
+from recur.tasks.common.options import TaskOptions
+from recur.training import Outcome, train
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT.parent / "shared" / "data"
 
 QUESTION = {
-    "language": ("token", "punctuation", "lower", "min_freq", "max_size", "pieces"),
+    "language": ("token", "punctuation", "lower", "min_freq", "max_vocab_size", "pieces"),
     "forecast": ("horizon", "season", "holdout"),
     "adding": ("length",),
     "copy": ("length",),
 }
 """Options without which two figures are not of the same thing."""
 
-BUDGET = ("epochs", "steps", "patience", "measure")
+BUDGET = ("epochs", "steps", "patience", "eval_every")
 """Options of a recipe that minutes stand in for."""
 
 
@@ -68,13 +68,13 @@ class Row:
     @property
     def best_plain(self) -> Baseline | None:
         values = [baseline.value for baseline in self.plain]
-        return self.plain[values.index(best_of(self.metric, values))] if values else None
+        return self.plain[values.index(best_value(self.metric, values))] if values else None
 
     @property
     def worse_than(self) -> list[str]:
         """The plain ones that the default does not reach."""
         found = self.default.value
-        return [] if found is None else [p.name for p in self.plain if better(self.metric, p.value, found)]
+        return [] if found is None else [p.name for p in self.plain if is_better(self.metric, p.value, found)]
 
 
 def rows(
@@ -145,11 +145,12 @@ def line(row: Row) -> str:
     if row.metric:
         plain = (row.best_plain, row.plain[0] if row.plain else None)
         figures = [
-            "–" if x is None or x.value is None else show(row.metric, x.value) for x in (row.default, row.recipe)
+            "–" if x is None or x.value is None else format_metric(row.metric, x.value)
+            for x in (row.default, row.recipe)
         ]
-        figures += ["–" if p is None else show(row.metric, p.value) for p in plain]
+        figures += ["–" if p is None else format_metric(row.metric, p.value) for p in plain]
         seconds = [f"{statistics.fmean(t.seconds):.0f}" if t and t.seconds else "–" for t in (row.default, row.recipe)]
-        parts.append(f"{words(row.metric)} {'↑' if metric_of(row.metric).higher else '↓'}".ljust(26))
+        parts.append(f"{metric_label(row.metric)} {'↑' if metric_of(row.metric).higher else '↓'}".ljust(26))
         parts += [f"{figure:>{width}}" for figure, width in zip(figures, (10, 10, 11, 10), strict=True)]
         parts.append(f"{seconds[0]:>7}{seconds[1]:>10}  " + "; ".join(dict.fromkeys(p.name for p in plain if p)))
     if row.worse_than:

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from bench.planted import HELD_OUT, PLANTS, SETTING, TOKENS, VANISHING, Plant
-from recur.probes import xray
-from recur.typedefs import JsonObject
+from recur.diagnostics import xray
+from recur.utils.types import JsonObject
 
 SEEDS = {"setting": (0,), "held-out": (3, 4)}
 TEXTS = {"setting": SETTING, "held-out": HELD_OUT}
@@ -73,7 +73,7 @@ def judge(plant: Plant, data: Path, folder: Path, advice: bool) -> JsonObject:
 
 
 def as_options(flags: str) -> dict[str, Any]:
-    """`--rate 0.04 --clip 1` as keyword arguments."""
+    """`--lr 0.04 --grad-clip 1` as keyword arguments."""
     words = flags.split()
     pairs = zip(words[::2], words[1::2], strict=True)
     return {name.removeprefix("--").replace("-", "_"): _value(value) for name, value in pairs}

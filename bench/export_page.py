@@ -15,10 +15,8 @@ from typing import Any
 import torch
 
 import recur
-from recur.export import html
-from recur.export.javascript_check import node, with_model
-from recur.export.javascript_model import javascript
-from recur.export.portable import portable
+from recur.export import html, to_portable
+from recur.export.html import build_javascript, find_node, run_model_in_node
 
 CHARACTERS = 4000
 
@@ -40,15 +38,15 @@ WRITE = """
 def measure(rounds: int = 5) -> dict[str, Any]:
     """Of the network that `recur train` makes of `pydoc`, as good as untrained: medians of characters a second of
     processor time, the sides taking turns."""
-    if node() is None:
+    if find_node() is None:
         raise SystemExit("pages are measured in node, which is not here: apt-get install nodejs")
     torch.set_num_threads(1)
     model = recur.fit("pydoc", task="language", steps=1, baseline=False, threads=1, device="cpu")
-    form = portable(model)
-    made = javascript(form, quantize=True)
+    form = to_portable(model)
+    made = build_javascript(form, quantize=True)
     rates: dict[str, list[float]] = {"WebAssembly": [], "JavaScript": [], "Python": []}
     for seed in range(rounds):
-        for kind, rate in with_model(made, WRITE, count=CHARACTERS).items():
+        for kind, rate in run_model_in_node(made, WRITE, count=CHARACTERS).items():
             rates[kind].append(rate)
         begun = time.process_time()
         model.generate("", CHARACTERS, temperature=0.8, seed=seed)

@@ -43,7 +43,7 @@ Read = Callable[[], Any]
 def steps(hidden: int, tokens: int = 2000) -> dict[str, float]:
     """Median microseconds of processor time a token, all taking turns; each is compared with PyTorch first."""
     torch.set_num_threads(1)
-    size = {"hidden": hidden, "embedding": hidden, "steps": 1, "threads": 1}
+    size = {"hidden_size": hidden, "embedding_size": hidden, "steps": 1, "threads": 1}
     model: Any = recur.fit("pydoc", task="language", cell="lstm", baseline=False, device="cpu", **size)
     ids = np.random.default_rng(0).integers(4, len(model.vocab), TOKENS)
     with torch.no_grad():
@@ -109,8 +109,8 @@ def _in_onnxruntime(model: Any, folder: Path, quantize: bool, ids: Any) -> Read:
     return read
 
 
-def _stream(model: Any, products: str) -> Read:
-    stream = model.model.recurrent.stream(products=products)
+def _stream(model: Any, matmul_dtype: str) -> Read:
+    stream = model.model.recurrent.stream(matmul_dtype=matmul_dtype)
     xs = torch.randn(TOKENS, 1, model.model.recurrent.input_size)
 
     def read() -> None:

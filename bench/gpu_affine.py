@@ -20,18 +20,16 @@ from torch import Tensor
 
 from recur.cells import Cell, make_cell
 from recur.cells.sru import SRU
-from recur.cuda import along
-from recur.cuda.after import Asked
-from recur.cuda.backward_pass import Backward
-from recur.cuda.device import device
-from recur.cuda.forward_pass import Forward
-from recur.cuda.memory import Layout
-from recur.cuda.passes import STEPS
-from recur.cuda.plan import Plan
-from recur.cuda.printer import writes
+from recur.compiler import programs
+from recur.compiler.programs import make_signature
 from recur.errors import BackendError
-from recur.native import compiled, operators
-from recur.scan import scan
+from recur.ops import scan
+from recur.ops.cuda import persistent
+from recur.ops.cuda.codegen import written_indices
+from recur.ops.cuda.config import ElementwiseConfig, active_overrides, override
+from recur.ops.cuda.driver import device_info
+from recur.ops.cuda.layout import ScanLayout
+from recur.ops.cuda.passes import STEPS, BackwardPass, BackwardRequest, ForwardPass
 
 SIZES = [(8, 16384, 1024), (1, 16384, 512), (64, 1024, 512), (64, 16384, 1024)]
 DTYPES = (torch.float32, torch.bfloat16)
@@ -66,33 +64,48 @@ def weights_of(cell: Cell, H: int, dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: (torch.randn(shape, device="cuda") * H**-0.5).to(dtype) for name, shape in shapes.items()}
 
 
-def kernels(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[tuple[str, float, float, Plan]]:
+def kernels(
+    cell: Cell, B: int, T: int, H: int, dtype: torch.dtype
+) -> Iterator[tuple[str, float, float, ElementwiseConfig]]:
     """What each kernel is, its milliseconds, its bytes, and its plan."""
     weights = weights_of(cell, H, dtype)
-    assert not isinstance(compiled.assembled(cell, True), str)
-    text, given, extras = compiled.operands(cell, weights)
-    of, _ = operators.signed(
+    assert not isinstance(programs.assembled(cell, True), str)
+    text, given, extras = programs.operands(cell, weights)
+    of, _ = make_signature(
         torch.empty(B, T, 1, device="cuda", dtype=dtype), given, extras, (), None, None, None, 0.0, text, ""
     )
-    lay = Layout(of)
-    a, numbers = lay.assembly, lay.N * lay.H * dtype.itemsize
+    layout = ScanLayout(of)
+    a, numbers = layout.assembly, layout.N * layout.H * dtype.itemsize
     given = [torch.empty(B, T, 1, device="cuda", dtype=dtype).normal_(), *given, *extras]
-    written = {"use": len(a.outputs), "train": a.states + a.saved + len(writes(a.train, "share"))}
+    written = {"use": len(a.outputs), "train": a.states + a.saved + len(written_indices(a.train, "share"))}
     for name, train in (("use", False), ("train", True)):
-        todo = along.work(lay, False, train, True)
-        going = Forward(lay, train, 0, True, None)
+        todo = persistent.describe_work(layout, False, train, True)
+        going = ForwardPass(layout, train, 0, True, None)
         bound = going.bind(given)
-        bound.made[-1 if not train or "share" not in lay.saved else len(lay.outputs) + a.states].normal_()
+        bound.made[-1 if not train or "share" not in layout.saved else len(layout.outputs) + a.states].normal_()
         took = milliseconds(functools.partial(going.launches(bound.addresses, STEPS), bound.addresses))
-        yield name, took, numbers * (todo.loads + written[name]), Plan.of(todo, device(0), along.forced_slices)
-    n, made = len(lay.outputs), bound.made
-    kept = [*given, *map(lay.by_row, made[:n]), *made[n + a.states : n + a.states + len(lay.saved)]]
-    asked = Asked((True,) * n + (False,) * a.states, False, False, False, True)
-    back, arriving = Backward(lay, asked, 0, True, None), [lay.by_row(torch.randn_like(part)) for part in made[:n]]
+        yield (
+            name,
+            took,
+            numbers * (todo.loads + written[name]),
+            ElementwiseConfig.of(todo, device_info(0), active_overrides().slices),
+        )
+    n, made = len(layout.outputs), bound.made
+    kept = [*given, *map(layout.by_row, made[:n]), *made[n + a.states : n + a.states + len(layout.saved)]]
+    asked = BackwardRequest((True,) * n + (False,) * a.states, False, False, False, True)
+    back, arriving = (
+        BackwardPass(layout, asked, 0, True, None),
+        [layout.by_row(torch.randn_like(part)) for part in made[:n]],
+    )
     returning = back.bind(kept, [*arriving, *[None] * a.states])
-    todo = along.work(lay, True, False, True)
+    todo = persistent.describe_work(layout, True, False, True)
     took = milliseconds(functools.partial(back.launches(returning.addresses, STEPS), returning.addresses))
-    yield "back", took, numbers * (todo.loads + a.gates), Plan.of(todo, device(0), along.forced_slices)
+    yield (
+        "back",
+        took,
+        numbers * (todo.loads + a.gates),
+        ElementwiseConfig.of(todo, device_info(0), active_overrides().slices),
+    )
 
 
 def scans(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[tuple[str, str, float | None]]:
@@ -127,11 +140,10 @@ def main() -> None:
             continue
         print(what)
         for slices in (None, *(options.slices or ())):
-            along.forced_slices = slices
-            for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
-                share = size / took / rate
-                print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
-        along.forced_slices = None
+            with override(slices=slices):
+                for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
+                    share = size / took / rate
+                    print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
         if B * T * H <= 1 << 28 and options.slices is None:
             for pass_, backend, needed in scans(cell, B, T, H, dtype):
                 print(f"  {pass_:18} {backend:8} {'—' if needed is None else f'{needed:8.3f} ms'}")

@@ -9,7 +9,7 @@ import torch
 from torch import _VF, Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, embedding, linear
 
-from recur.run import computing_in
+from recur.runs import autocast_in
 
 Step = Callable[[Any, Any], Any]
 """A batch and the state before it; the state behind it."""
@@ -23,15 +23,15 @@ def locked(x: Tensor, p: float, variational: bool) -> Tensor:
 
 
 def by_hand(o: Any, K: int, device: torch.device) -> Step:
-    E, lstm = o.embedding, o.cell == "lstm"
-    widths = [o.hidden] * (o.layers - 1) + [o.hidden_top or o.hidden]
+    E, lstm = o.embedding_size, o.cell == "lstm"
+    widths = [o.hidden_size] * (o.num_layers - 1) + [o.top_hidden_size or o.hidden_size]
     kind: Any = nn.LSTM if lstm else nn.GRU
     kernel: Any = _VF.lstm if lstm else _VF.gru
     layers: list[Any] = [kind(D, H).to(device) for D, H in zip([E, *widths], widths, strict=False)]
     tokens = nn.Parameter(torch.randn(K, E, device=device) * 0.05)
-    V = tokens if o.tied else nn.Parameter(torch.randn(K, widths[-1], device=device) * 0.05)
+    V = tokens if o.tie_weights else nn.Parameter(torch.randn(K, widths[-1], device=device) * 0.05)
     c = nn.Parameter(torch.zeros(K, device=device))
-    parameters = [*(p for layer in layers for p in layer.parameters()), tokens, *([] if o.tied else [V]), c]
+    parameters = [*(p for layer in layers for p in layer.parameters()), tokens, *([] if o.tie_weights else [V]), c]
     fused = device.type == "cuda"
     optimizer: Any = (
         torch.optim.SGD(parameters, lr=0.01, fused=fused)
@@ -63,13 +63,13 @@ def by_hand(o: Any, K: int, device: torch.device) -> Step:
 
     def step(batch: Any, state: Any) -> Any:
         x, y = (part.t() for part in batch.cut())
-        with computing_in(o.precision or "float32", device):
+        with autocast_in(o.precision or "float32", device):
             h, raw, after = network(x, state)
             loss = cross_entropy(linear(h, V, c).flatten(0, 1), y.flatten())
             loss = loss + o.alpha * h.square().mean() + o.beta * (raw[1:] - raw[:-1]).square().mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(parameters, o.clip)
+        nn.utils.clip_grad_norm_(parameters, o.grad_clip)
         optimizer.step()
         return after
 

@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from recur.cells import Cell
-from recur.cuda import persistent, run
-from recur.cuda.cache import compiled as cubin
-from recur.cuda.device import device
-from recur.cuda.memory import Layout
-from recur.cuda.source import source
-from recur.native import compiled, operators
+from recur.compiler import programs
+from recur.compiler.programs import make_signature
+from recur.ops.cuda import dispatch, persistent
+from recur.ops.cuda.codegen import kernel_source
+from recur.ops.cuda.driver import device_info
+from recur.ops.cuda.layout import ScanLayout
+from recur.ops.cuda.nvrtc import compile_cached as cubin
 
 Row = tuple[Cell, torch.dtype, tuple[int, int, int]]
 
@@ -23,7 +24,7 @@ Row = tuple[Cell, torch.dtype, tuple[int, int, int]]
 def compile_all(rows: Iterable[Row], seconds: float) -> int:
     """Into the cache on disk; how many there were. What is left after so many seconds is compiled when it is needed."""
     end, index = time.perf_counter() + seconds, torch.cuda.current_device()
-    architecture = device(index).architecture
+    architecture = device_info(index).architecture
 
     def make(text: str) -> None:
         if time.perf_counter() < end:
@@ -44,16 +45,20 @@ def compile_all(rows: Iterable[Row], seconds: float) -> int:
 def texts_of(cell: Cell, dtype: torch.dtype, shape: tuple[int, int, int], index: int) -> set[str]:
     """Of a layer as wide as its input: a scan for use, one for training, and back."""
     B, T, H = shape
-    if isinstance(compiled.assembled(cell, True), str):
+    if isinstance(programs.assembled(cell, True), str):
         return set()
     weights = {name: torch.empty(size, device="meta", dtype=dtype) for name, size in cell.shapes(H, H).items()}
-    text, given, extras = compiled.operands(cell, weights)
+    text, given, extras = programs.operands(cell, weights)
     data = torch.empty(B, T, H, device="meta", dtype=dtype)
-    of, _ = operators.signed(data, given, extras, (), None, None, None, 0.0, text, "")
-    lay = Layout(of)
-    found = {source(text, dtype, (body,)) for body in ("lay_out", "add_up")}
+    of, _ = make_signature(data, given, extras, (), None, None, None, 0.0, text, "")
+    layout = ScanLayout(of)
+    found = {kernel_source(text, dtype, (body,)) for body in ("pack", "reduce")}
     for backward, variant in ((False, False), (False, True), (True, False)):
-        p = persistent.problem(lay, backward)
-        way = run.ways(lay, p, index)[0]
-        found.add(source(text, dtype, ("step",)) if way is None else persistent.text(text, dtype, p, way, variant))
+        p = persistent.scan_shape(layout, backward)
+        config = dispatch.order_by_table(layout.assembly, dtype, p, index)[0]
+        found.add(
+            kernel_source(text, dtype, ("step",))
+            if config is None
+            else persistent.kernel_text(text, dtype, p, config, variant)
+        )
     return found

@@ -82,10 +82,10 @@ def exchange(p: Problem, backward: bool) -> float:
     if p.holders == 1:
         return 0.0
     kilobytes = p.rows * p.H * (4 if backward else p.item) / 1024
-    ways = [between(GRID, kilobytes)]
+    configs = [between(GRID, kilobytes)]
     if p.holders <= LARGEST_CLUSTER:
-        ways.append(between(CLUSTER, kilobytes))
-    return min(ways)
+        configs.append(between(CLUSTER, kilobytes))
+    return min(configs)
 
 
 def floor(p: Problem, backward: bool) -> tuple[float, str]:

@@ -14,9 +14,9 @@ import torch
 from bench.gpu import shape_of
 from bench.gpu_sides import Data, Ours, Side, cudnn
 from recur.cells import make_cell
-from recur.cuda import persistent, run
-from recur.cuda.kernel_time import Measured
-from recur.native.compiled import text_of
+from recur.compiler.programs import text_of
+from recur.ops.cuda import dispatch, persistent
+from recur.ops.cuda.report import KernelTimer
 
 CELLS = ("lstm", "gru")
 DTYPES = (torch.bfloat16, torch.float32)
@@ -52,11 +52,11 @@ def steps_alone(name: str, B: int, H: int, dtype: torch.dtype) -> None:
     cell = text_of(make_cell(name), True)
     line = f"  steps alone, {name} {dtype} B {B} H {H}:"
     for T in (64, 256, 512):
-        measured = Measured(cell, dtype, B, T, H)
+        measured = KernelTimer(cell, dtype, B, T, H)
         for backward in (False, True):
-            p = persistent.problem(measured.lay, backward)
-            way = run.ways(measured.lay, p, torch.cuda.current_device())[0]
-            took = measured.microseconds(p, way)
+            p = persistent.scan_shape(measured.layout, backward)
+            config = dispatch.order_by_table(measured.layout.assembly, dtype, p, torch.cuda.current_device())[0]
+            took = measured.microseconds(p, config)
             line += f"  T {T} {'back' if backward else 'forward'} {0.0 if took is None else took:.2f}"
     print(line, flush=True)
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn, sigmoid, tanh
 from bench.side_by_side import Tensors
 from recur import cells
 from recur.cells import Cell, make_cell
-from recur.cuda.measuring import in_one_piece
-from recur.scan import Trace, scan
+from recur.ops import Trace, scan
+from recur.ops.cuda.report import flatten_weights
 
 Side = Callable[[bool], Tensors]
 
@@ -51,7 +51,7 @@ class Data:
     def __init__(self, name: str, B: int, T: int, H: int, dtype: torch.dtype, device: str = "cuda") -> None:
         torch.manual_seed(0)
         self.name, self.layer = name, PEERS[name](H, H).to(device, dtype)
-        in_one_piece(self.layer)
+        flatten_weights(self.layer)
         self.x = torch.randn(T, B, H, device=device).to(dtype).requires_grad_()
         self.arriving = torch.randn(T, B, H, device=device).to(dtype)
 
@@ -70,7 +70,7 @@ class Data:
 
 
 class Ours:
-    """A scan on a backend; afterwards `way` says how it ran."""
+    """A scan on a backend; afterwards `config` says how it ran."""
 
     def __init__(self, data: Data, backend: str, cell: Cell | None = None) -> None:
         self.data, self.backend = data, backend
@@ -84,9 +84,9 @@ class Ours:
         self._trace: Trace | None = None
 
     @property
-    def way(self) -> str:
+    def config(self) -> str:
         """How the last call ran."""
-        return "" if self._trace is None else self._trace.way or self._trace.backend
+        return "" if self._trace is None else self._trace.kernels or self._trace.backend
 
     def __call__(self, backward: bool) -> Tensors:
         with torch.set_grad_enabled(backward):

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from recur.cells import make_cell
-from recur.cuda.device import device
-from recur.cuda.operands import uses_tf32
-from recur.cuda.stream import Slots
-from recur.cuda.tiles import Step, tile_of
+from recur.ops.cuda.config import StreamStep, choose_tile
+from recur.ops.cuda.driver import device_info
+from recur.ops.cuda.layout import uses_tf32
+from recur.ops.cuda.streaming import SessionSlots
 
 ROWS = (1, 16, 256, 4096)
 SIZES = (256, 1024)
@@ -25,10 +25,10 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Run = Callable[[], Any]
 
 
-def ours(peer: nn.LSTMCell, x: Tensor) -> tuple[Run, Slots]:
+def ours(peer: nn.LSTMCell, x: Tensor) -> tuple[Run, SessionSlots]:
     n = len(x)
     weights = {name: w.detach() for name, w in peer.named_parameters()}
-    pool = Slots(make_cell("lstm"), [weights], n)
+    pool = SessionSlots(make_cell("lstm"), [weights], n)
     index = torch.randperm(n, device=x.device)
     return lambda: pool.step(x, index), pool
 
@@ -106,7 +106,9 @@ def main(match: str = "") -> None:
                     continue
                 exact = dtype == torch.float32 and not uses_tf32()
                 found = compare(n, H, dtype)
-                tile = tile_of(Step(4, 4, n, H, H, dtype.itemsize, exact), device(torch.cuda.current_device()))
+                tile = choose_tile(
+                    StreamStep(4, 4, n, H, H, dtype.itemsize, exact), device_info(torch.cuda.current_device())
+                )
                 print(f"{what}: " + "   ".join(f"{name} {took:.1f} µs" for name, took in found.items()), f"  {tile}")
 
 

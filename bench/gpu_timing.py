@@ -55,7 +55,7 @@ def compare(contest: Contest, rounds: int, seconds: float, device: str = "cuda")
         row["mib"] = {name: peak_bytes(run, device) / 2**20 for name, run in sides.items()}
     except (RecurError, RuntimeError, MemoryError) as error:
         return row | {"refused": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
-    row["way"] = getattr(sides["ours"], "way", "")
+    row["way"] = getattr(sides["ours"], "config", "")
     p = Problem(contest.gates, B, T, H, H, contest.dtype)
     row["tflops"] = 3 * p.flops / row["both"]["us_a_step"]["ours"] / 1e6
     if device == "cuda" and torch.cuda.get_device_name() == DEVICE:

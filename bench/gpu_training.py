@@ -19,29 +19,28 @@ import torch
 
 from bench.gpu_by_hand import by_hand
 from bench.gpu_floor import PRODUCTS, Problem, floor
-from recur.layers.cross_entropy import linear_cross_entropy
-from recur.layers.dropout import drop
+from recur.data.text import Stream
 from recur.models import LanguageModel
-from recur.run import computing_in
+from recur.nn.functional import fast_dropout, linear_cross_entropy
+from recur.runs import autocast_in
 from recur.tasks import make_options, task_class, task_of
-from recur.tasks.contract import Moment
-from recur.tasks.language.on_device import Windows
-from recur.text import Stream
-from recur.train import optimise
-from recur.train.graphs import Graphs
-from recur.train.ranks import ALONE
-from recur.train.step import Stepper
+from recur.tasks.common.contract import TrainingProgress
+from recur.tasks.language.data import TextWindows
+from recur.training import optim
+from recur.training.distributed import SINGLE_PROCESS
+from recur.training.graphs import CudaGraphs
+from recur.training.trainer import TrainStep
 
 MEMORY = 4.0e12
 """Bytes a second that a copy reaches on an H200."""
 
 AWD: dict[str, Any] = {
     "cell": "lstm",
-    "hidden": 1152,
-    "hidden_top": 400,
-    "layers": 3,
-    "embedding": 400,
-    "tied": True,
+    "hidden_size": 1152,
+    "top_hidden_size": 400,
+    "num_layers": 3,
+    "embedding_size": 400,
+    "tie_weights": True,
     "dropout_embedding": 0.1,
     "dropout_input": 0.4,
     "dropout_hidden": 0.25,
@@ -52,15 +51,15 @@ AWD: dict[str, Any] = {
     "beta": 1.0,
     "window": 70,
     "optimizer": "sgd",
-    "rate": 1.0,
-    "clip": 0.25,
+    "lr": 1.0,
+    "grad_clip": 0.25,
 }
 MEDIUM: dict[str, Any] = {
     "cell": "lstm",
-    "hidden": 650,
-    "layers": 2,
-    "embedding": 650,
-    "tied": False,
+    "hidden_size": 650,
+    "num_layers": 2,
+    "embedding_size": 650,
+    "tie_weights": False,
     "dropout_input": 0.5,
     "dropout_hidden": 0.5,
     "dropout_output": 0.5,
@@ -68,8 +67,8 @@ MEDIUM: dict[str, Any] = {
     "beta": 0.0,
     "window": 35,
     "optimizer": "sgd",
-    "rate": 1.0,
-    "clip": 0.25,
+    "lr": 1.0,
+    "grad_clip": 0.25,
 }
 CASES: dict[str, tuple[int, int, dict[str, Any]]] = {
     "default text": (104, 64, {}),
@@ -92,25 +91,33 @@ class Case:
 
     def __init__(self, K: int, B: int, fields: dict[str, Any], precision: str, device: str = "cuda") -> None:
         token = {"token": "word"} if K > 1000 else {}
-        given = {**token, **fields, "batch": B, "device": device, "precision": precision, "steps": 1, "texts": "pydoc"}
+        given = {
+            **token,
+            **fields,
+            "batch_size": B,
+            "device": device,
+            "precision": precision,
+            "steps": 1,
+            "texts": "pydoc",
+        }
         self.options = o = task_class("language").settle(make_options("language", given))
         self.task, self.device = task_of(o), torch.device(device)
         self.K, self.B, self.T = K, B, o.window
         torch.manual_seed(0)
         ids = np.random.default_rng(0).zipf(1.3, 200 * B * o.window + 1) % K
-        self.windows = Windows(Stream(ids.astype(np.int32), B, o.window), self.device)
+        self.windows = TextWindows(Stream(ids.astype(np.int32), B, o.window), self.device)
 
-    def new(self) -> tuple[LanguageModel, Stepper]:
+    def new(self) -> tuple[LanguageModel, TrainStep]:
         model = LanguageModel(self.K, self.options).to(self.device).train()
-        optimizer = optimise.make_optimizer(self.options, model)
-        return model, Stepper(self.task, model, optimizer, self.device, ALONE, threading.Event())
+        optimizer = optim.make_optimizer(self.options, model)
+        return model, TrainStep(self.task, model, optimizer, self.device, SINGLE_PROCESS, threading.Event())
 
     def recorded(self) -> Side:
         _, stepper = self.new()
-        graphs = Graphs(stepper, lambda rate: optimise.set_rates(stepper.optimizer, rate))
+        graphs = CudaGraphs(stepper, lambda rate: optim.set_learning_rate(stepper.optimizer, rate))
 
         def step(batch: Any, state: Any) -> Any:
-            taken = graphs.take(batch, state, Moment(0, 0, 0.0), 0.01)
+            taken = graphs.take(batch, state, TrainingProgress(0, 0, 0.0), 0.01)
             assert taken is not None
             return taken[0].state
 
@@ -120,9 +127,9 @@ class Case:
         _, stepper = self.new()
 
         def step(batch: Any, state: Any) -> Any:
-            done = stepper.gradients(batch, state, Moment(0, 0, 0.0))
-            stepper.clipped(done.loss)
-            optimise.set_rates(stepper.optimizer, 0.01)
+            done = stepper.gradients(batch, state, TrainingProgress(0, 0, 0.0))
+            stepper.clip(done.loss)
+            optim.set_learning_rate(stepper.optimizer, 0.01)
             stepper.update()
             return done.state
 
@@ -153,7 +160,7 @@ class Case:
         E, top = model.embedding.width, model.recurrent.output_size
         item = 2 if o.precision in ("bfloat16", "float16") else 4
         wide = torch.zeros(self.B, self.T, E, device=self.device).normal_().requires_grad_()
-        h = torch.randn(N, o.embedding if o.tied else top, device=self.device, requires_grad=True)
+        h = torch.randn(N, o.embedding_size if o.tie_weights else top, device=self.device, requires_grad=True)
         y = x.flatten()
         net: Any = model.recurrent
         W = [w for name, w in model.recurrent.named_parameters() if "weight_hh" in name]
@@ -165,12 +172,12 @@ class Case:
 
         def recurrence() -> None:
             net.eval()
-            with computing_in(o.precision or "float32", self.device):
+            with autocast_in(o.precision or "float32", self.device):
                 found = net(wide).outputs
             torch.autograd.grad(found, [wide, *net.parameters()], torch.ones_like(found))
 
         def tokens() -> None:
-            with computing_in(o.precision or "float32", self.device):
+            with autocast_in(o.precision or "float32", self.device):
                 found = model.embedding.train()(x)
             if model.embedding.weight is not None:
                 torch.autograd.grad(found, [model.embedding.weight], torch.ones_like(found))
@@ -178,21 +185,21 @@ class Case:
         def masks() -> None:
             if o.dropout_weight:
                 for w in W:
-                    torch.autograd.grad(drop(w, o.dropout_weight), [w], w.detach())
+                    torch.autograd.grad(fast_dropout(w, o.dropout_weight), [w], w.detach())
 
         def loss() -> None:
-            with computing_in(o.precision or "float32", self.device):
+            with autocast_in(o.precision or "float32", self.device):
                 found = linear_cross_entropy(h, out, bias, y)
             torch.autograd.grad(found, [h, out, bias])
 
         def update() -> None:
-            optimise.clip_gradients(stepper.parameters, o.clip, 0.0)
+            optim.clip_gradients(stepper.parameters, o.grad_clip, 0.0)
             stepper.optimizer.step()
 
         rate = PRODUCTS[torch.bfloat16 if item == 2 else torch.float32]
         dtype = torch.bfloat16 if item == 2 else torch.float32
         gates, floors, D = len(net.cell.gates), 0.0, E
-        for layer in range(net.layers):
+        for layer in range(net.num_layers):
             problem = Problem(gates, self.B, self.T, D, net.units(layer), dtype)
             floors += self.T * (floor(problem, False)[0] + floor(problem, True)[0])
             D = net.units(layer)

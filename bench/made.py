@@ -1,4 +1,4 @@
-"""Data sets that are made: images whose class lies in two dimensions, and rows whose columns act together."""
+"""Generated images whose class depends on two dimensions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 IMAGES, SIZE, NOISE = 4000, 16, 6
-ROWS = 2000
 
 
 def rings(path: Path) -> tuple[str, ...]:
@@ -26,15 +25,4 @@ def rings(path: Path) -> tuple[str, ...]:
             if not image[max(r - 1, 0) : r + 2, max(c - 1, 0) : c + 2].any():
                 image[r, c] = 200
     np.savez(path, x=images, y=labels)
-    return (str(path),)
-
-
-def products(path: Path) -> tuple[str, ...]:
-    """y = a · b, turned round where the colour is blue, and some noise."""
-    draw = np.random.default_rng(0)
-    lines = ["a,b,colour,y"]
-    for _ in range(ROWS):
-        (a, b), blue, noise = draw.normal(size=2), int(draw.integers(2)), draw.normal()
-        lines.append(f"{a:.4f},{b:.4f},{('red', 'blue')[blue]},{a * b * (1 - 2 * blue) + 0.05 * noise:.4f}")
-    path.write_text("\n".join(lines) + "\n")
     return (str(path),)

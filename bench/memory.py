@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recur.tasks import make_options
-from recur.train import Event, train
+from recur.training import Event, train
 
 CELLS = ("lstm", "gru", "indrnn", "mingru", "rglru", "lru", "slstm", "elman")
 
 STARTS: dict[tuple[str, str], dict[str, Any]] = {
     ("copy", "lstm"): {"forget_bias": 7.0},
     ("copy", "gru"): {"forget_bias": 7.0},
-    ("copy", "lru"): {"cell": "lru:r_min=0.999", "hidden": 256, "rate": 0.01},
+    ("copy", "lru"): {"cell": "lru:r_min=0.999", "hidden_size": 256, "lr": 0.01},
     ("copy", "indrnn"): {"cell": "indrnn:horizon=1000"},
     ("adding", "indrnn"): {"cell": "indrnn:horizon=600"},
 }
@@ -34,14 +34,21 @@ class Memory(NamedTuple):
     """At or below this."""
 
 
-SHARED = {"hidden": 128, "batch": 64, "rate": 0.003, "optimizer": "adam", "clip": 1.0, "schedule": "constant"}
-POINTS = {**SHARED, "rate": 0.001, "schedule": "cosine", "batch": 128, "direction": "forward", "pool": "last"}
+SHARED = {
+    "hidden_size": 128,
+    "batch_size": 64,
+    "lr": 0.003,
+    "optimizer": "adam",
+    "grad_clip": 1.0,
+    "schedule": "constant",
+}
+POINTS = {**SHARED, "lr": 0.001, "schedule": "cosine", "batch_size": 128, "direction": "forward", "pool": "last"}
 
 
 def tasks(points: Path | None, permuted: Path | None) -> dict[str, Memory]:
     found = {
         "adding 600": Memory("adding", {**SHARED, "length": 600}, "valid_mse", 0.01),
-        "copying 1,000": Memory("copy", {**SHARED, "length": 1000, "embedding": 0}, "valid_error", 0.01),
+        "copying 1,000": Memory("copy", {**SHARED, "length": 1000, "embedding_size": 0}, "valid_error", 0.01),
     }
     for name, path, error in (("points", points, 0.010), ("points permuted", permuted, 0.040)):
         if path is not None:
@@ -62,10 +69,10 @@ def measure(cell: str, name: str, memory: Memory, minutes: float, device: str) -
             row["solved"] = True
             stop.set()
 
-    fields = {**memory.fields, "cell": cell, "minutes": minutes, "measure": 1.0, "baseline": False, "device": device}
+    fields = {**memory.fields, "cell": cell, "minutes": minutes, "eval_every": 1.0, "baseline": False, "device": device}
     fields |= STARTS.get((memory.task, cell), {})
     if memory.task == "classify":
-        fields["measure"] = 0.5
+        fields["eval_every"] = 0.5
     with tempfile.TemporaryDirectory() as folder:
         train(make_options(memory.task, fields), Path(folder) / "run", look, stop)
     return row

@@ -1,4 +1,4 @@
-"""What one message of all processes takes, alone: `torchrun --nproc-per-node 2 -m bench.message BYTES`, as JSON."""
+"""Time of one all-reduce over gloo: `torchrun --nproc-per-node 2 -m bench.message BYTES` prints JSON."""
 
 from __future__ import annotations
 
@@ -6,38 +6,31 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
-from recur.launch import launch
-from recur.train import joined
-from recur.train.ranks import SeveralRanks
-from recur.train.shared_memory import SharedMemory
+from recur.training import process_group
+from recur.utils.processes import launch
 
 MESSAGES = 200
 
 
-def milliseconds(add_up: Callable[[Tensor], object], size: int) -> dict[str, float]:
-    """To add up so many bytes of float32, one message behind the other."""
+def milliseconds(size: int) -> dict[str, float]:
+    """Return the milliseconds of an all-reduce of `size` bytes of float32."""
     sent, times = torch.zeros(size // 4), []
     for _ in range(MESSAGES):
         begun = time.perf_counter()
-        add_up(sent)
+        dist.all_reduce(sent)
         times.append(1e3 * (time.perf_counter() - begun))
     return {"median": statistics.median(times), "least": min(times)}
 
 
 def main(size: int) -> None:
     torch.set_num_threads(1)
-    with joined(launch()) as ranks:
-        assert isinstance(ranks, SeveralRanks)
-        shared = SharedMemory.of(ranks, size // 4, torch.float32)
-        assert shared is not None
-        found = {"shared memory": milliseconds(shared.add_up, size), "gloo": milliseconds(dist.all_reduce, size)}
-        if ranks.writes:
+    with process_group(launch()) as group:
+        found = milliseconds(size)
+        if group.is_main:
             print(json.dumps({"bytes": size, **found}))
 
 

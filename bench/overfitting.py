@@ -16,22 +16,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from recur.tasks import make_options, task_of
-from recur.tasks.learning_curve import to_lose, training
-from recur.train import Event, Trainer, train, trainer
-from recur.typedefs import JsonObject
+from recur.tasks.common.verdict import distance_to_best, training_remarks
+from recur.training import Event, Trainer, train, trainer
+from recur.utils.types import JsonObject
 
 REALLY, NOT = 0.03, 0.005
 """By how much a figure is worse on the large part, where a network overfits, and where it does not."""
 LARGE = 4000
 SEEDS = {"setting": (1,), "held-out": (5, 6, 7)}
-TABLES = {
-    "setting": ("linear, clean", "friedman", "half", "linear", "sine", "xor", "easy"),
-    "held-out": ("cubic", "ring"),
-}
 LINES = {"names": "names/train.tsv", "cr": "sentences/cr_train.tsv", "subj": "sentences/subj_train.tsv"}
 TEXTS = {
     "setting": {"time machine": "timemachine/timemachine.txt", "tang": "tang/quatrains.txt"},
@@ -48,18 +43,11 @@ class Case(NamedTuple):
 
 
 def cases(which: str, seed: int, data: Path, folder: Path) -> Iterator[Case]:
-    for name in TABLES[which]:
-        for rows, measured in ((60, 30), (300, 100), (600, 400)):
-            sizes = enumerate((rows, measured, LARGE))
-            parts = [_file(folder, f"{name} {rows} {seed} {k}.csv", _table(name, n, (seed, k))) for k, n in sizes]
-            for hidden, epochs in ((16, 60), (64, 120), (64, 600)):
-                fields = {"target": "y", "hidden": hidden, "epochs": epochs}
-                yield Case(f"{name}, {rows} rows", "table", fields, _three(parts))
     for name, file in LINES.items() if which == "setting" else ():
         for n, measured, epochs in ((300, 60, 12), (300, 60, 40), (1200, 250, 10)):
             lines = (data / file).read_text().splitlines(keepends=True)
             parts = _dealt(lines, (n, measured, 1200), seed, folder, f"{name} {n}")
-            fields = {"hidden": 32, "epochs": epochs, "dropout_output": 0.0 if seed % 2 else 0.3}
+            fields = {"hidden_size": 32, "epochs": epochs, "dropout_output": 0.0 if seed % 2 else 0.3}
             yield Case(f"{name}, {n} lines", "classify", fields, _three(parts))
     for name, file in TEXTS[which].items():
         text = (data / file).read_text()
@@ -69,12 +57,12 @@ def cases(which: str, seed: int, data: Path, folder: Path) -> Iterator[Case]:
             behind = text[at + n + measured :] + text[:at]
             pieces = (text[at : at + n], text[at + n : at + n + measured], behind[: 5 * LARGE])
             parts = [_file(folder, f"{name} {n} {seed} {k}.txt", piece) for k, piece in enumerate(pieces)]
-            yield Case(f"{name}, {n} characters", "language", {"hidden": 64, "epochs": epochs}, _three(parts))
+            yield Case(f"{name}, {n} characters", "language", {"hidden_size": 64, "epochs": epochs}, _three(parts))
     if which == "setting":
         sentences = [f"{one}\n\n" for one in (data / "chunking/train.conll").read_text().strip().split("\n\n")]
         for n, measured, epochs in ((60, 20, 20), (300, 80, 8)):
             parts = _dealt(sentences, (n, measured, 400), seed, folder, f"chunks {n}")
-            yield Case(f"chunks, {n} sentences", "tag", {"hidden": 32, "epochs": epochs}, _three(parts))
+            yield Case(f"chunks, {n} sentences", "tag", {"hidden_size": 32, "epochs": epochs}, _three(parts))
 
 
 def _three(parts: list[str]) -> tuple[str, str, str]:
@@ -95,26 +83,6 @@ def _dealt(examples: list[str], sizes: Iterable[int], seed: int, folder: Path, n
         part, rest = rest[:size], rest[size:]
         files.append(_file(folder, f"{name} {seed} {k}.txt", "".join(part)))
     return files
-
-
-def _table(kind: str, rows: int, seed: tuple[int, int]) -> str:
-    """Numbers with noise, or two classes."""
-    draw = np.random.default_rng(seed)
-    if kind in ("half", "xor", "easy", "ring"):
-        x = draw.standard_normal((rows, 5))
-        score = {"half": x @ [1.5, -1, 0.5, 0, 0], "xor": 3 * np.sign(x[:, 0] * x[:, 1]), "easy": x @ [8, 3, 0, 0, 0]}
-        score["ring"] = 2 * np.abs(x[:, 0]) + 2 * np.abs(x[:, 1]) - 3
-        y = np.where(draw.random(rows) < 1 / (1 + np.exp(-score[kind])), "yes", "no")
-    else:
-        x = draw.random((rows, 6))
-        friedman = 3 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 4 * (x[:, 2] - 0.5) ** 2 + 2 * x[:, 3] + x[:, 4]
-        plain = {"friedman": friedman, "sine": np.sin(6 * x[:, 0]) + x[:, 1]}
-        plain["cubic"] = 8 * (x[:, 0] - 0.5) ** 3 + x[:, 1] * x[:, 2]
-        noise = {"linear, clean": 0.01, "linear": 0.3, "friedman": 0.5, "sine": 0.1, "cubic": 0.1}[kind]
-        y = plain.get(kind, x @ [3, -2, 1, 0.5, 0, 0]) + noise * draw.standard_normal(rows)
-    header = ",".join([f"x{k}" for k in range(x.shape[1])] + ["y"])
-    lines = [",".join([*(f"{v:.5g}" for v in row), str(target)]) for row, target in zip(x, y, strict=True)]
-    return "\n".join([header, *lines]) + "\n"
 
 
 def judge(case: Case, seed: int) -> JsonObject:
@@ -144,8 +112,8 @@ def judge(case: Case, seed: int) -> JsonObject:
             task = train(make_options(case.task, {**fields, "baseline": False}), Path(folder) / "run", watch).task
     finally:
         vars(trainer)["validated"] = ordinary
-    small = [to_lose(task.curve, entry[task.curve]) for entry in entries]
-    losses = [to_lose(task.curve, value) for value in elsewhere]
+    small = [distance_to_best(task.curve, entry[task.curve]) for entry in entries]
+    losses = [distance_to_best(task.curve, value) for value in elsewhere]
     then, end = losses[small.index(min(small))], sum(losses[-2:]) / 2
     unknown = [{**entry, "measured": 0} for entry in entries]
     said = {name: _said(task, each) for name, each in (("rule", entries), ("without n", unknown))}
@@ -153,7 +121,7 @@ def judge(case: Case, seed: int) -> JsonObject:
 
 
 def _said(task: Any, entries: list[JsonObject]) -> bool:
-    return any(remark.kind == "overfits" for remark in training(task, entries))
+    return any(remark.kind == "overfits" for remark in training_remarks(task, entries))
 
 
 def measure(which: str, data: Path) -> Iterator[JsonObject]:

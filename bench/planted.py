@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import recur
+from recur.data.text import Corpus
 from recur.errors import TrainingError
 from recur.tasks.language.predictor import Language
-from recur.text import Corpus
 
 CELLS = '''"""A cell with a fault in it."""
 
@@ -104,7 +104,7 @@ class Plant:
     def cost(self) -> int:
         """About how long it takes, beside others."""
         o = self.options(Path())
-        return int(o["steps"]) * int(o["hidden"]) + (50_000 if self.token == "word" else 0)
+        return int(o["steps"]) * int(o["hidden_size"]) + (50_000 if self.token == "word" else 0)
 
     @property
     def name(self) -> str:
@@ -115,23 +115,23 @@ class Plant:
         o: dict[str, Any] = {"token": self.token, "seed": self.seed, "threads": 1, "device": "cpu"}
         words = self.token == "word"
         if words:
-            o |= {"max_size": 400, "lower": True, "punctuation": True}
+            o |= {"max_vocab_size": 400, "lower": True, "punctuation": True}
         elif self.text == "tang":
-            o |= {"max_size": 1000}
+            o |= {"max_vocab_size": 1000}
         few = words or self.text == "tang"
-        healthy: dict[str, Any] = {"hidden": 64, "steps": 1200} if few else {"hidden": 256, "steps": 14000}
+        healthy: dict[str, Any] = {"hidden_size": 64, "steps": 1200} if few else {"hidden_size": 256, "steps": 14000}
         healthy |= {"dropout_output": 0.4, "dropout_input": 0.2 if few else 0.1}
-        small: dict[str, Any] = healthy | {"hidden": 64, "steps": 700 if few else 1200}
+        small: dict[str, Any] = healthy | {"hidden_size": 64, "steps": 700 if few else 1200}
         faults: dict[str, dict[str, Any]] = {
             "healthy": healthy,
-            "rate": small | {"rate": 0.08 if few else 0.4},
-            "diverging": small | {"rate": 0.5, "schedule": "constant", "warmup": small["steps"], "clip": 0.0},
+            "rate": small | {"lr": 0.08 if few else 0.4},
+            "diverging": small | {"lr": 0.5, "schedule": "constant", "warmup_steps": small["steps"], "grad_clip": 0.0},
             "dead units": small | {"cell": f"{cells}:Dead"},
             "forget gate": small | {"cell": "lstm", "forget_bias": -30.0},
             "window": small | {"window": 2, "steps": 4000 if few else 8000},
-            "too small": healthy | {"hidden": 3 if few else 6, "steps": 1500 if few else 3000,
+            "too small": healthy | {"hidden_size": 3 if few else 6, "steps": 1500 if few else 3000,
                                     "dropout_output": 0.0, "dropout_input": 0.0},
-            "over-fitted": {"hidden": 128, "steps": 800, "dropout_output": 0.0, "dropout_input": 0.0,
+            "over-fitted": {"hidden_size": 128, "steps": 800, "dropout_output": 0.0, "dropout_input": 0.0,
                             "weight_decay": 0.0, "alpha": 0.0, "beta": 0.0},
             "under-trained": healthy | {"steps": 60},
             "vanishing": small | {"cell": "elman-sigmoid"},

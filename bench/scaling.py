@@ -208,13 +208,12 @@ def summed_up(found: dict[str, list[float]], message: dict[str, Any], batch: int
     speeds = {name: [one[name] for one in quiet] for name in found}
     ratios = {name: [one[name] / one["one"] for one in quiet] for name in ("two", "apart")}
     middle = {name: statistics.median(each) for name, each in ratios.items()}
-    step, alone = 1e3 * batch * WINDOW / statistics.median(speeds["one"]), message["shared memory"]["median"]
+    step, alone = 1e3 * batch * WINDOW / statistics.median(speeds["one"]), message["median"]
     floor = 2 * step / (step + alone)
     counted = f"median of {len(quiet)} of {len(rounds)} rounds; {min(ratios['two']):.2f} … {max(ratios['two']):.2f}"
     print(f"two processes: {middle['two']:.2f} × the tokens of one ({counted})")
     print(f"two that do not speak to each other: {middle['apart']:.2f} ×")
-    size, by_gloo = f"{message['bytes'] / 1e6:.2f} MB", message["gloo"]["median"]
-    print(f"a message of {size} alone: {alone:.2f} ms by shared memory, {by_gloo:.2f} by gloo")
+    print(f"an all-reduce of {message['bytes'] / 1e6:.2f} MB alone: {alone:.2f} ms")
     print(f"a step of one {step:.1f} ms, and with the message {floor:.2f} ×")
     return {
         "tokens_per_second": speeds, "rounds": len(rounds), "ratios": ratios, "ratio": middle["two"],
@@ -264,8 +263,17 @@ def _torchrun(ranks: int, command: list[str]) -> subprocess.Popen[str]:
 
 def _started(ranks: int, out: Path, steps: int, hidden: int, batch: int) -> subprocess.Popen[str]:
     command = ["-m", "recur", "train", "pydoc", "--device", "cpu", "--threads", "1", "--no-baseline", "--json"]
-    command += ["--hidden", str(hidden), "--batch", str(batch), "--window", str(WINDOW), "--steps", str(steps)]
-    return _torchrun(ranks, [*command, "--measure", "1000", "--out", str(out)])
+    command += [
+        "--hidden-size",
+        str(hidden),
+        "--batch-size",
+        str(batch),
+        "--window",
+        str(WINDOW),
+        "--steps",
+        str(steps),
+    ]
+    return _torchrun(ranks, [*command, "--eval-every", "1000", "--out", str(out)])
 
 
 def _ended(job: subprocess.Popen[str]) -> dict[str, Any]:
@@ -277,8 +285,8 @@ def _ended(job: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def main(given: argparse.Namespace) -> dict[str, object]:
-    found = paper(Machine(flops=given.tflops * 1e12), given.lanes, given.batch)
+    found = paper(Machine(flops=given.tflops * 1e12), given.lanes, given.batch_size)
     if given.measure:
         print()
-        found["measured"] = measure(given.rounds, given.steps, given.hidden, 16)
+        found["measured"] = measure(given.rounds, given.steps, given.hidden_size, 16)
     return found

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bench.side_by_side import Contest, Tensors
 from recur import cells
 from recur.cells import GRU
-from recur.layers import Recurrent
+from recur.nn import Recurrent
 
 PEERS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "elman": (nn.RNN, nn.RNNCell),
@@ -79,7 +79,7 @@ def in_bfloat16(name: str, B: int, T: int, H: int, backward: bool) -> Contest:
     peer = Recurrent(name, H, H, backend="native")
     ours = Recurrent(name, H, H, backend="native")
     ours.load_state_dict(peer.state_dict())
-    ours.products = "bfloat16"
+    ours.matmul_dtype = "bfloat16"
     x, weight = torch.randn(B, T, H, requires_grad=backward), torch.randn(B, T, H)
 
     def runner(net: Recurrent) -> Callable[[], Tensors]:

@@ -29,8 +29,8 @@ import torch
 from websockets.asyncio.client import connect
 
 from bench.serve_peer import LIMITS, WAYS, hub_of
-from recur.serve.engine import Engine, Events
-from recur.serve.rows import Column, Said
+from recur.serve.engine import Engine
+from recur.serve.rows import RowEvents, StepBatch, StepBatchOutput
 
 CLIENTS = (1, 4)
 ROUNDS = 3
@@ -83,7 +83,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def _train(folder: Path) -> Path:
     (folder / "book.txt").write_text((string.ascii_letters + string.digits + string.punctuation + " \n") * 40)
-    sizes = ["--cell", "lstm", "--hidden", "256", "--layers", "1", "--embedding", "64"]
+    sizes = ["--cell", "lstm", "--hidden-size", "256", "--num-layers", "1", "--embedding-size", "64"]
     command = [sys.executable, "-m", "recur", "train", str(folder / "book.txt"), *sizes, "--steps", "1"]
     command += ["--no-baseline", "-q", "--out", str(folder / "lstm")]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -181,7 +181,7 @@ def in_process(run: Path, sizes: tuple[int, ...], seconds: float) -> list[dict[s
     rows = []
     for count in sizes:
         times: dict[str, list[float]] = {way: [] for way in hubs}
-        slots = {way: [hub.models.get(None).bank.take() for _ in range(count)] for way, hub in hubs.items()}
+        slots = {way: [hub.models.get(None).pool.take() for _ in range(count)] for way, hub in hubs.items()}
         tokens = {way: [5] * count for way in hubs}
         end = time.perf_counter() + seconds * len(hubs)
         while time.perf_counter() < end or not times["recur"]:
@@ -198,14 +198,14 @@ def in_process(run: Path, sizes: tuple[int, ...], seconds: float) -> list[dict[s
 
 
 def _turn(hub: Any, slots: list[Any], tokens: list[int]) -> list[int]:
-    news: Events = []
+    news: RowEvents = []
     engine = Engine(news.extend)
     served = hub.models.get(None)
-    engine.submit(Column(served, slots, tokens, lambda event: None))
+    engine.submit(StepBatch(served, slots, tokens, lambda event: None))
     with torch.no_grad():
         engine.turn()
     ((_, said),) = news
-    assert isinstance(said, Said)
+    assert isinstance(said, StepBatchOutput)
     return said.labels
 
 

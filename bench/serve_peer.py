@@ -14,25 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from recur.serve.app import make_app
-from recur.serve.bank import Bank
-from recur.serve.hub import Hub
-from recur.serve.limits import Limits
-from recur.serve.models import Models
-from recur.serve.network import LanguageNetwork, Network
-from recur.serve.server import make_server
+from recur.serve.models import ModelVersions
+from recur.serve.registry import Registry, make_model_server
+from recur.serve.schemas import Limits
+from recur.serve.state_pool import LanguageNetwork, StatePool, StepNetwork
 
 WAYS = ("recur", "torch.nn.LSTM", "torch.nn.LSTMCell")
 LIMITS = Limits(sessions=110_000, rows=512)
 
 
-class OneByOne(Bank):
+class OneByOne(StatePool):
     """A dictionary of states, and a call of PyTorch for each session."""
 
-    def __init__(self, network: Network, slots: int, cell: bool) -> None:
+    def __init__(self, network: StepNetwork, slots: int, cell: bool) -> None:
         super().__init__(network, slots)
         assert isinstance(network, LanguageNetwork)
         self._model, own = network.model, network.model.recurrent
-        assert own.layers == 1
+        assert own.num_layers == 1
         sizes = int(own.input_size), int(own.hidden_size)
         weights = {name.removesuffix("_l0") if cell else name: value for name, value in own.state_dict().items()}
         self._lstm: Any = nn.LSTMCell(*sizes) if cell else nn.LSTM(*sizes, batch_first=True)
@@ -60,18 +58,18 @@ class OneByOne(Bank):
         raise NotImplementedError("it is asked for single steps")
 
 
-def hub_of(run: Path, way: str, threads: int = 1) -> Hub:
-    """A hub whose bank steps in this way."""
-    hub = Hub(Models([run], LIMITS, "cpu"), LIMITS, threads=threads)
+def hub_of(run: Path, way: str, threads: int = 1) -> Registry:
+    """A registry whose state pool steps in this way."""
+    hub = Registry(ModelVersions([run], LIMITS, "cpu"), LIMITS, threads=threads)
     if way != "recur":
         for served in hub.models:
-            served._bank = OneByOne(served.network, served.bank.slots, way == "torch.nn.LSTMCell")
+            served._pool = OneByOne(served.network, served.pool.slots, way == "torch.nn.LSTMCell")
     return hub
 
 
 def main() -> None:
     hub = hub_of(Path(sys.argv[1]), sys.argv[2])
-    server = make_server(make_app(hub, ()), hub, port=int(sys.argv[3]))
+    server = make_model_server(make_app(hub, ()), hub, port=int(sys.argv[3]))
     server.run()
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from recur.native.plan import Plan
+from recur.ops.cpu.plans import CorePlan
 
 Tensors = dict[str, Tensor]
 
@@ -113,15 +113,15 @@ def seconds(run: Callable[[], Any]) -> float:
 
 def peak_bytes(run: Callable[[], Any]) -> int:
     """The most memory held at once during a run, beyond what was held before it: of tensors, and of our core."""
-    plain = Plan.run
+    plain = CorePlan.run
 
-    def counted(plan: Plan, tensors: Sequence[Tensor]) -> None:
+    def counted(plan: CorePlan, tensors: Sequence[Tensor]) -> None:
         scratch = torch.empty(plan.prepared.scratch, dtype=torch.uint8)  # as much as the core takes, unseen by torch
         plain(plan, tensors)
         del scratch
 
     with (
-        mock.patch.object(Plan, "run", counted),
+        mock.patch.object(CorePlan, "run", counted),
         _silent_stderr(),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen,
     ):

@@ -27,14 +27,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recur.files import write_atomically
-from recur.typedefs import JsonObject
+from recur.utils.files import write_atomically
+from recur.utils.types import JsonObject
 
 TRIALS, SEEDS = 30, 3
 SPARE = 20.0
 """Seconds that a trial takes beyond its minutes: reading, asking for the speed, the last measurement."""
 SIZES = (
-    *("hidden", "embedding", "layers", "batch", "window", "rate"),
+    *("hidden_size", "embedding_size", "num_layers", "batch_size", "window", "lr"),
     *("dropout_input", "dropout_hidden", "dropout_output", "softmax", "softmax_samples"),
 )
 HOPELESS, AFTER = 1.25, 0.35
@@ -72,7 +72,7 @@ def _read(data: Path, name: str) -> str:
 
 def _carried(name: str) -> str:
     """A text that every Python carries."""
-    from recur.text import Corpus
+    from recur.data.text import Corpus
 
     return _beginning(Corpus.of(name).text(), 3_000_000)
 
@@ -154,16 +154,16 @@ def drawn(trial: Trial) -> dict[str, Any]:
     words = trial.case.token != "char" or "Tang" in trial.case.text
     hidden = 16 * round(math.exp(draw.uniform(math.log(64), math.log(640))) / 16)
     found = {
-        "hidden": hidden,
-        "layers": draw.choice((1, 2)),
-        "batch": draw.choice((8, 16, 32, 64)),
+        "hidden_size": hidden,
+        "num_layers": draw.choice((1, 2)),
+        "batch_size": draw.choice((8, 16, 32, 64)),
         "window": draw.choice((16, 32, 64, 128)),
-        "rate": math.exp(draw.uniform(math.log(0.002), math.log(0.03))),
+        "lr": math.exp(draw.uniform(math.log(0.002), math.log(0.03))),
         "dropout_input": draw.uniform(0.0, 0.5),
         "dropout_hidden": draw.uniform(0.0, 0.5),
         "dropout_output": draw.uniform(0.0, 0.6),
     }
-    found |= {"embedding": hidden if words else draw.choice((16, 32, 64, 128))}
+    found |= {"embedding_size": hidden if words else draw.choice((16, 32, 64, 128))}
     return found | (softmax_of(draw) if trial.case.token != "char" else {})
 
 
@@ -181,14 +181,14 @@ def moved(base: Any, trial: Trial) -> dict[str, Any]:
     def near(share: float) -> float:
         return min(0.7, max(0.0, share + draw.uniform(-0.2, 0.2)))
 
-    hidden = max(32, 16 * round(base.hidden * times(1.2) / 16))
+    hidden = max(32, 16 * round(base.hidden_size * times(1.2) / 16))
     found = {
-        "hidden": hidden,
-        "embedding": max(16, 16 * round(hidden * base.embedding / base.hidden * times(0.7) / 16)),
-        "layers": draw.choice((1, 2)),
-        "batch": max(2, round(base.batch * draw.choice((0.5, 1, 1, 2)))),
+        "hidden_size": hidden,
+        "embedding_size": max(16, 16 * round(hidden * base.embedding_size / base.hidden_size * times(0.7) / 16)),
+        "num_layers": draw.choice((1, 2)),
+        "batch_size": max(2, round(base.batch_size * draw.choice((0.5, 1, 1, 2)))),
         "window": max(8, round(base.window * draw.choice((0.5, 1, 1, 2)))),
-        "rate": base.rate * times(1.3),
+        "lr": base.lr * times(1.3),
         "dropout_input": near(base.dropout_input),
         "dropout_hidden": near(base.dropout_hidden),
         "dropout_output": near(base.dropout_output),
@@ -208,9 +208,9 @@ def run(trial: Trial, text: Path, bar: Curve, cpu_clock: bool) -> JsonObject:
     import torch
 
     from recur.tasks import make_options, task_class, task_of
-    from recur.train import Event, train
-    from recur.train.ranks import ALONE
-    from recur.train.speed import Speed
+    from recur.training import Event, train
+    from recur.training.autoconfig import ThroughputProbe
+    from recur.training.distributed import SINGLE_PROCESS
 
     torch.set_num_threads(1)
     case = trial.case
@@ -221,12 +221,12 @@ def run(trial: Trial, text: Path, bar: Curve, cpu_clock: bool) -> JsonObject:
         asked = make_options("language", fields)
         task = task_of(task_class("language").settle(asked))
         data = task.read()
-        found, _ = task.sized(asked, data, Speed(task, data, ALONE))
+        found, _ = task.sized(asked, data, ThroughputProbe(task, data, SINGLE_PROCESS))
         fields |= moved(task.options.changed(**found), trial)
     elif trial.kind == "sweep":
         fields |= drawn(trial)
     if trial.kind != "rule":
-        fields["sized"] = False
+        fields["auto_size"] = False
     if trial.kind in ("sweep", "around"):
         fields["bias_init"] = "unigram"  # as the rule has it: sizes are compared
     curve: Curve = []

@@ -16,22 +16,28 @@ from typing import Any
 import torch
 
 from recur.tasks import make_options, task_class, task_of
-from recur.train import Event, train
-from recur.train.speed import predictions_a_second
-from recur.typedefs import JsonObject
+from recur.training import Event, train
+from recur.training.autoconfig import measure_throughput
+from recur.utils.types import JsonObject
 
 FIRST = 1.0
 """Seconds of a training that are not counted."""
 
 
 def measure(text: str, width: int, batch: int, device: str, seconds: float, threads: int) -> JsonObject:
-    fields: dict[str, Any] = {"texts": [text], "hidden": width, "batch": batch, "device": device, "sized": False}
-    fields |= {"minutes": (seconds + FIRST) / 60, "measure": 1e6, "baseline": False}
+    fields: dict[str, Any] = {
+        "texts": [text],
+        "hidden_size": width,
+        "batch_size": batch,
+        "device": device,
+        "auto_size": False,
+    }
+    fields |= {"minutes": (seconds + FIRST) / 60, "eval_every": 1e6, "baseline": False}
     fields |= {"threads": threads} if device == "cpu" else {}
     asked = make_options("language", fields)
     task = task_of(task_class("language").settle(asked))
     data, begun = task.read(), time.perf_counter()
-    found = [predictions_a_second(task, data) for _ in range(3)]
+    found = [measure_throughput(task, data) for _ in range(3)]
     asking = (time.perf_counter() - begun) / 3
     seen: list[tuple[float, float]] = [(0.0, 0.0)]
 

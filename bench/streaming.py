@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recur.layers import Recurrent
+from recur.nn import Recurrent
 
 Step = Callable[[Tensor], Any]
 
@@ -29,7 +29,7 @@ def streaming(hidden: int, threads: int, tokens: int = 400) -> dict[str, float]:
     ours = Recurrent("lstm", hidden, hidden)
     ours.load_state_dict(peer.state_dict())
     steps = {"recur": _ours(ours), "torch.nn": _torch(peer), "onnxruntime": _onnx(peer, hidden, threads)}
-    steps |= {f"recur {products}": ours.stream(products=products).step for products in ("bfloat16", "int8")}
+    steps |= {f"recur {dtype}": ours.stream(matmul_dtype=dtype).step for dtype in ("bfloat16", "int8")}
     steps["onnxruntime int8"] = _onnx(peer, hidden, threads, quantised=True)
     xs = torch.randn(50, 1, hidden)
     _refuse_unequal(steps, xs)

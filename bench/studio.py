@@ -19,15 +19,15 @@ from typing import Any
 
 import torch
 
-from recur.run import Run, read_jsonl
+from recur.data.text import Corpus, Vocab, fit_vocab
+from recur.runs import Run, read_jsonl
+from recur.serve.server import make_server
 from recur.studio.app import make_app
-from recur.studio.folder import Folder
-from recur.studio.loaded import LoadedModel
-from recur.studio.saliency import saliency
-from recur.studio.writing import next_tokens
+from recur.studio.generation import next_tokens
+from recur.studio.inspection import saliency
+from recur.studio.loaded_model import LoadedModel
+from recur.studio.runs import RunFolder
 from recur.tasks import config_text, make_options, task_of
-from recur.text import Corpus, Vocab, fit_vocab
-from recur.web.server import make_server
 
 TOKEN = "open sesame"
 TEXT = "If the condition is true, the first suite is executed; otherwise the suite after else, if present. "
@@ -54,7 +54,7 @@ def make_runs(folder: Path, runs: int, hidden: int) -> None:
 
 
 def wide(path: Path, vocab: Vocab, hidden: int) -> None:
-    options = make_options("language", {"hidden": hidden, "layers": 2, "cell": "lstm", "device": "cpu"})
+    options = make_options("language", {"hidden_size": hidden, "num_layers": 2, "cell": "lstm", "device": "cpu"})
     run = Run.create(path, "language", config_text(options, path), {"vocab": vocab})
     run.save_weights(task_of(options).new_model({"vocab": vocab}))
     run.commit()
@@ -62,7 +62,7 @@ def wide(path: Path, vocab: Vocab, hidden: int) -> None:
 
 def listing(folder: Path) -> dict[str, float]:
     """Seconds for the list of all runs: read for the first time, and again."""
-    listed = Folder(folder)
+    listed = RunFolder(folder)
     begun = time.perf_counter()
     count = len(listed.list())
     first = time.perf_counter() - begun
@@ -178,7 +178,17 @@ ARRIVING = """() => {
 def live_points(folder: Path, points: int = 20) -> dict[str, float]:
     """Seconds from the time at which a point was measured until it is drawn, of a training in a process of its own."""
     with browsing(folder) as (page, address):
-        command = [sys.executable, "-m", "recur", "train", "pydoc", "--out", str(folder / "live"), "--hidden", "64"]
+        command = [
+            sys.executable,
+            "-m",
+            "recur",
+            "train",
+            "pydoc",
+            "--out",
+            str(folder / "live"),
+            "--hidden-size",
+            "64",
+        ]
         more = ["--minutes", "1", "--device", "cpu", "--threads", "1", "--no-baseline"]
         training = subprocess.Popen([*command, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

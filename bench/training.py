@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recur.decode import Choice, generate
-from recur.run import Run
+from recur.decoding import SamplingOptions, generate
+from recur.runs import Run
 from recur.tasks import config_text, make_options, task_class, task_of
-from recur.train import Trainer
+from recur.training import Trainer
 
 
 def make_trainer(folder: Path, **fields: object) -> Trainer:
     """A language model of the default size on pydoc, in a run of its own, about to make its first step on the CPU."""
-    fields = {"device": "cpu", "steps": 10**6, "measure": 1e6, "baseline": False, **fields}
+    fields = {"device": "cpu", "steps": 10**6, "eval_every": 1e6, "baseline": False, **fields}
     options = task_class("language").settle(make_options("language", fields))
     task = task_of(options)
     data = task.read()
@@ -31,7 +31,7 @@ def overhead(hidden: int = 256, steps: int = 150) -> dict[str, float]:
     """A step of the trainer, batching, metrics and reports included, beside the same forward, backward, clip and
     optimiser step on a batch that lies ready; in turns, so that both see the same machine."""
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(Path(folder) / "run", hidden=hidden, threads=2)
+        trainer = make_trainer(Path(folder) / "run", hidden_size=hidden, threads=2)
         batches = trainer.stream.batches()
         ready = next(batches)
         x, y = torch.from_numpy(ready.x), torch.from_numpy(ready.y)
@@ -85,7 +85,7 @@ def sampling(hidden: int = 256, tokens: int = 2000) -> dict[str, float]:
     """Tokens a second, one stream, beside the same model as one writes it in PyTorch: nn.LSTM called step by step."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(Path(folder) / "run", cell="lstm", hidden=hidden, embedding=0, threads=1)
+        trainer = make_trainer(Path(folder) / "run", cell="lstm", hidden_size=hidden, embedding_size=0, threads=1)
     model = trainer.model.eval()
     lstm = nn.LSTM(model.K, hidden, batch_first=True)
     lstm.load_state_dict(model.recurrent.state_dict())
@@ -101,7 +101,7 @@ def sampling(hidden: int = 256, tokens: int = 2000) -> dict[str, float]:
             token = torch.multinomial(logits.softmax(-1), 1)
 
     def ours() -> None:
-        for _ in generate(model, [5], tokens, Choice(), seed=0):
+        for _ in generate(model, [5], tokens, SamplingOptions(), seed=0):
             pass
 
     times: dict[str, list[float]] = {"ours": [], "by_hand": []}

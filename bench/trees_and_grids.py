@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from bench.side_by_side import Contest, Tensors
-from recur.layers import Forest, Grid, Recursive
-from recur.layers.tree import Shape
+from recur.nn import Forest, Grid, Recursive
+from recur.nn.recursive import TreeShape
 
 BATCH, WORDS, WIDTH = 64, 19, 150
 """Trees as in the sentiment treebank, where a sentence has 19 words."""
@@ -46,7 +46,7 @@ def trees(name: str, H: int) -> Contest:
     return Contest(f"{name} by levels / plain recursion, {BATCH} trees, H {H}", by_levels, recursion, tolerance=2e-4)
 
 
-def random_tree(random: np.random.Generator, leaves: int) -> Shape:
+def random_tree(random: np.random.Generator, leaves: int) -> TreeShape:
     """Neighbours joined at random until one node is left: neither a chain nor balanced."""
     children: list[tuple[int, ...]] = []
 

@@ -20,10 +20,10 @@ from torch.nn.functional import cross_entropy
 
 import recur
 from bench.side_by_side import machine, peak_bytes, seconds
-from recur.bptt import BPTT
-from recur.layers import Recurrent
+from recur.diagnostics import Subject
 from recur.models import LanguageModel
-from recur.probes import Subject
+from recur.nn import Recurrent
+from recur.ops.bptt import BPTT
 
 WINDOWS = (5, 20, 50)
 MODES = {
@@ -71,7 +71,7 @@ def _runner(net: Recurrent, x: Tensor, weight: Tensor) -> Callable[[], Any]:
 def quality(cell: str, steps: int, T: int = 200, rows: int = 8) -> dict[str, dict[str, float]]:
     """Cosine with the full gradient of U, W and biases, and the norm over its norm, by mode."""
     with tempfile.TemporaryDirectory() as folder:
-        options = {"cell": cell, "hidden": 64, "steps": steps, "window": 64, "threads": 1, "baseline": False}
+        options = {"cell": cell, "hidden_size": 64, "steps": steps, "window": 64, "threads": 1, "baseline": False}
         model = recur.fit("pydoc", task="language", out=Path(folder) / "run", **options)
         subject = Subject.of(model)
         x, y = subject.rows(rows, T)

@@ -8,10 +8,10 @@ from torch.nn.functional import cross_entropy, one_hot
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bench.side_by_side import Contest, Tensors
-from recur.decode import greedy, search
-from recur.layers import OutputRecurrent
+from recur.decoding import beam_search, greedy_decode
 from recur.models import Seq2Seq
-from recur.models.decoder_options import EncoderDecoderOptions
+from recur.models.options import EncoderDecoderOptions
+from recur.nn import OutputRecurrent
 
 B, S, T, K, E, H = 32, 16, 14, 60, 128, 256
 
@@ -63,7 +63,7 @@ def _batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _model(longest: int) -> Seq2Seq:
-    return Seq2Seq(K, K, EncoderDecoderOptions(cell="lstm", hidden=H, embedding=E, longest=longest))
+    return Seq2Seq(K, K, EncoderDecoderOptions(cell="lstm", hidden_size=H, embedding_size=E, max_length=longest))
 
 
 def training() -> Contest:
@@ -108,7 +108,7 @@ def decoding(width: int) -> Contest:
     @torch.no_grad()
     def scores(rows: slice) -> list[float]:
         writer = model.writer(source[rows, : int(s[rows].max())], s[rows])
-        found = greedy(writer) if width == 1 else [row[0] for row in search(writer, width)]
+        found = greedy_decode(writer) if width == 1 else [row[0] for row in beam_search(writer, width)]
         return [made.score for made in found]
 
     def ours() -> Tensors:

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 import recur
-from recur.layers import Recurrent
-from recur.probes import Subject, xray
-from recur.probes.flow import flow
+from recur.diagnostics import Subject, xray
+from recur.diagnostics.gradient_flow import flow
+from recur.nn import Recurrent
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
@@ -32,14 +32,14 @@ def gradient_flow(rounds: int = 3) -> dict[str, float]:
     """1,000 steps through 2 layers of 256 units."""
     found = {}
     for cell in ("elman", "gru", "lstm"):
-        subject = Subject.of(Recurrent(cell, 64, 256, layers=2), torch.randn(1, 1000, 64))
+        subject = Subject.of(Recurrent(cell, 64, 256, num_layers=2), torch.randn(1, 1000, 64))
         found[cell] = seconds(lambda subject=subject: flow(subject, rows=1, steps=1000), rounds)  # type: ignore[misc]
     return found
 
 
 def report(folder: Path) -> float:
     """All probes and the page of a run with 2 layers of 256, after a few steps of training."""
-    sizes = {"hidden": 256, "layers": 2, "steps": 20, "threads": 1, "baseline": False}
+    sizes = {"hidden_size": 256, "num_layers": 2, "steps": 20, "threads": 1, "baseline": False}
     model = recur.fit("pydoc", task="language", out=folder / "run", device="cpu", **sizes)
     begun = time.perf_counter()
     xray(model).html()

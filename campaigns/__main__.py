@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def main() -> int:
     given = parser.parse_args()
     campaign = load(given.name)
     numbers = given.only or range(campaign.TRIES if given.tries is None else given.tries)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # hostile names have surrogates
     begun, tried, failures = time.monotonic(), 0, []
     for attempt in campaign.attempts(given.seed, numbers):
         tried += 1

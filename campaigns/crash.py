@@ -76,7 +76,7 @@ def _attempt(number: int, task: str, call: int, way: str, undisturbed: Undisturb
     failure = None
     if way == "finds no space":
         failure = ended.fault
-        if ended.code == 2 and not any(way_on in ended.err for way_on in (f"recur resume {out}", "begin again")):
+        if ended.code == 2 and not any(way_on in ended.err for way_on in (f"recur resume {out}", "train again")):
             failure = f"no way on is said: {ended.err}"
     failure = failure or finish(task, out) or difference(result(out), wanted)
     shutil.rmtree(out, ignore_errors=True)

@@ -21,8 +21,8 @@ import torch
 from campaigns.campaign import Attempt, dice
 from campaigns.small import Ended, Undisturbed, arguments_of, recur, set_up, task_of
 from recur.errors import RecurError
-from recur.run.manifest import LOGS, Manifest, sha256
-from recur.run.tensors import from_bytes, to_bytes
+from recur.runs.manifest import LOGS, Manifest, sha256
+from recur.runs.weights import from_bytes, to_bytes
 
 TRIES = 5500
 OUTSIDE = "this is not the run's"
@@ -76,7 +76,7 @@ def _attempt(number: int, runs: _Runs, rng: random.Random) -> Attempt:
     kind = rng.choice(list(KINDS) if Path(name).suffix == ".safetensors" else list(KINDS)[2:])
     try:
         KINDS[kind](_Target(copy / name, other / name, outside.absolute(), rng))
-        forged = number % 3 == 2 and _forge(copy, files)
+        forged = number % 3 == 2 and forge(copy, files)
         found = _ask(verb, copy)
         failure = found.fault
         if failure is None and found.code == 0 and found.out != wanted.out and not forged:
@@ -193,7 +193,7 @@ KINDS: dict[str, Callable[[_Target], None]] = {
 """The first two are for tensors."""
 
 
-def _forge(run: Path, files: Iterable[str]) -> bool:
+def forge(run: Path, files: Iterable[str]) -> bool:
     """Have the manifest name what is there now; false where there is no manifest to forge."""
     path = run / "manifest.json"
     if not path.is_file():

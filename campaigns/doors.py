@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
+import hashlib
 import io
 import json
 import math
@@ -24,30 +25,13 @@ import torch
 
 from campaigns.mutate import VALUES
 from campaigns.samples import ARPA, LABELLED, LABELLED_CSV, PANEL, SPECS, TABLE, TOML, VOCAB, WAYS
-from recur.bptt import BPTT
+from recur.baselines.ngram import read_arpa
 from recur.cells import make_cell
-from recur.cuda import tuning
-from recur.decode import Choice
-from recur.equations import Network, read
-from recur.equations.python_cell import python_cell
-from recur.equations.textbook import EXAMPLES
-from recur.errors import RecurError
-from recur.images import read_image, read_images
-from recur.layers.options import Init, parse_scheme
-from recur.models.forms import parse_embedding
-from recur.ngram import read_arpa
-from recur.options import check_device
-from recur.run import read_json, read_jsonl
-from recur.series.gaps import fill
-from recur.series.layout import Columns
-from recur.series.reading import parse_panel
-from recur.signals import look_at, read_signals
-from recur.sweeps.folder import parse_record
-from recur.sweeps.space import search_of
-from recur.tasks import config_text, make_options, options_class, read_config, task_names
-from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
-from recur.tasks.teacher import Teacher
-from recur.text import (
+from recur.data.images import read_image, read_images
+from recur.data.series.panel import fill
+from recur.data.series.reading import SeriesColumns, parse_panel
+from recur.data.signals import inspect_signals, read_signals
+from recur.data.text import (
     Corpus,
     Subwords,
     TagColumns,
@@ -61,11 +45,29 @@ from recur.text import (
     read_words,
     recognise,
 )
-from recur.text.corpus import normalised
-from recur.text.recognise import has_columns
-from recur.text.trees import parse_tree, restructured
-from recur.text.vectors import read_vectors
-from recur.train.optimise import Schedule
+from recur.data.text.corpus import normalised
+from recur.data.text.recognition import has_columns
+from recur.data.text.treebanks import parse_tree, restructured
+from recur.data.text.vocabulary import read_vectors
+from recur.decoding import SamplingOptions
+from recur.errors import RecurError
+from recur.models.options import parse_embedding
+from recur.nn.options import Init, parse_scheme
+from recur.ops.bptt import BPTT
+from recur.ops.cuda import tuning
+from recur.options import check_device
+from recur.runs import read_json, read_jsonl
+from recur.runs.manifest import Fingerprint, Manifest
+from recur.runs.weights import from_bytes, to_bytes
+from recur.studio.equations import EquationNetwork, read_equations
+from recur.studio.equations.python_cell import python_cell
+from recur.studio.equations.textbook import EXAMPLES
+from recur.studio.runs import measurements
+from recur.tasks import config_text, make_options, options_class, read_config, task_names
+from recur.tasks.common.options import TeacherForcing
+from recur.training.optim import Schedule
+from recur.training.sweeps.record import parse_sweep_record
+from recur.training.sweeps.search import resolve_search
 
 
 class Door(NamedTuple):
@@ -148,7 +150,7 @@ def Schedule_(text: str) -> None:  # noqa: N802
 
 
 def Teacher_(text: str) -> None:  # noqa: N802
-    teacher = Teacher.parse(text)
+    teacher = TeacherForcing.parse(text)
     if not all(0 <= teacher.probability(step, 0.5) <= 1 for step in (0, 1, 10**6)):
         raise NotTheSameError(f"{teacher} is no probability")
 
@@ -169,7 +171,7 @@ _LOGITS = torch.linspace(-3, 3, 7)
 def _choices(data: bytes, _: Path) -> None:
     draw = random.Random(data)
     fields = {name: draw.choice(VALUES) for name in ("temperature", "top_k", "top_p", "min_p") if draw.random() < 0.5}
-    p = Choice(**fields).probabilities(_LOGITS)  # type: ignore[arg-type]
+    p = SamplingOptions(**fields).probabilities(_LOGITS)  # type: ignore[arg-type]
     if not bool(torch.isfinite(p).all()) or not math.isclose(float(p.sum()), 1, rel_tol=1e-6):
         raise NotTheSameError(f"{fields} gives {p}")
 
@@ -228,7 +230,12 @@ def _pairs(data: bytes, folder: Path) -> None:
 
 
 def _series(data: bytes, _: Path) -> None:
-    for columns in (Columns(), Columns(("y",), future=("z",)), Columns(id="a"), Columns(layout="rows")):
+    for columns in (
+        SeriesColumns(),
+        SeriesColumns(("y",), future=("z",)),
+        SeriesColumns(id="a"),
+        SeriesColumns(layout="rows"),
+    ):
         try:
             panel = parse_panel(_text_of(data).split("\n"), "table.csv", columns)
         except RecurError:
@@ -240,16 +247,6 @@ def _series(data: bytes, _: Path) -> None:
                 raise NotTheSameError("what was read cannot be used")
             if panel.frequency and len(panel.dates(one, 0, length)) != length:
                 raise NotTheSameError("dates do not go on")
-
-
-def _rows(data: bytes, _: Path) -> None:
-    rows = parse_rows(_text_of(data).split("\n"), "table.csv")
-    target = target_of(rows, "")
-    is_class(rows, target)
-    inputs = Inputs.of(find_inputs(rows, target))
-    mean, deviation = moments(rows, inputs.numbers) if inputs.numbers else ((), ())
-    if not np.isfinite(vectors(rows, inputs, mean, deviation)).all():
-        raise NotTheSameError("what was read cannot be scaled")
 
 
 def _gzipped(data: bytes, folder: Path) -> None:
@@ -305,26 +302,41 @@ def _pieces_of() -> list[str]:
 def _sweep() -> bytes:
     trial = {
         "number": 0,
-        "params": {"rate": 0.5},
+        "params": {"lr": 0.5},
         "state": "complete",
         "value": 0.25,
         "measured": [0.5],
         "seconds": 1.5,
     }
     rates = ["Between", {"low": 0.1, "high": 1.0, "log": True}]
-    asked = {"task": "classify", "options": {}, "search": {"rate": rates}, "metric": "valid_error", "seed": 0}
+    asked = {"task": "classify", "options": {}, "search": {"lr": rates}, "metric": "valid_error", "seed": 0}
     return json.dumps({"format": 1, **asked, "pruner": "median", "trials": [{**trial, "why": ""}]}).encode()
 
 
 def _search(data: bytes, folder: Path) -> None:
     task, _, asked = _text_of(data).partition(" ")
-    search_of(task, [asked], {})
+    resolve_search(task, [asked], {})
 
 
 def _json(data: bytes, folder: Path) -> None:
     (folder / "a.json").write_bytes(data)
     read_json(folder / "a.json")
     read_jsonl(folder / "a.json")
+    (folder / "metrics.jsonl").write_bytes(data)
+    measurements(folder, "loss")
+
+
+def _tensors(data: bytes, folder: Path) -> None:
+    """A checkpoint; and weights whose header the list of runs reads."""
+    (folder / "model.safetensors").write_bytes(data)
+    measurements(folder, "loss")
+    from_bytes(data, folder / "model.safetensors")
+
+
+def _manifest() -> bytes:
+    digest = hashlib.sha256(b"").hexdigest()
+    found = Manifest("language", ["vocab"], {"config.toml": [digest]}, {"texts": [Fingerprint("a.txt", 1, digest)]})
+    return found.to_json()
 
 
 # Images -----------------------------------------------------------------------------------------------------------
@@ -376,7 +388,7 @@ def _signals(data: bytes, folder: Path) -> None:
     try:
         for name in (place / f"a.{kind}", place):
             with suppress(RecurError):
-                look_at(str(name))
+                inspect_signals(str(name))
                 for signal in read_signals([str(name)], labelled=False):
                     if not np.isfinite(signal.values).all() or not signal.values.size:
                         raise NotTheSameError("what was read cannot be scaled")
@@ -398,8 +410,8 @@ def _ways(data: bytes, folder: Path) -> object:
 
 def _equations(data: bytes, folder: Path) -> None:
     """Read, carried along two symbols, and written as a cell, which is not executed."""
-    equations = read(data.decode("utf-8", "replace"))
-    network = Network(equations, 2, 1, 2)
+    equations = read_equations(data.decode("utf-8", "replace"))
+    network = EquationNetwork(equations, 2, 1, 2)
     network.run(network.toy_weights(0), np.eye(2), [1, 0])
     compile(python_cell(equations).source, "typed.py", "exec")
 
@@ -427,7 +439,6 @@ def doors() -> tuple[Door, ...]:
         Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
         Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
         Door("series", (*TABLE, *PANEL), _series, 2),
-        Door("rows", TABLE, _rows, 2),
         Door(
             "recognise",
             (*TABLE, b"cat\ta\ncat\tb\n", b"(1 (2 a) (3 b))\n", b"a\tO\nb\tO\n\nc\tO\nd\tO\n"),
@@ -442,9 +453,11 @@ def doors() -> tuple[Door, ...]:
         Door("arpa", ARPA, _file("a.arpa", _arpa), 2),
         Door("vocabulary", VOCAB, _file("vocab.json", _vocabulary), 2),
         Door("pieces", (_subwords().model,), _pieces),
-        Door("sweep", (_sweep(),), lambda data, folder: parse_record(data, "sweep.json")),
+        Door("sweep", (_sweep(),), lambda data, folder: parse_sweep_record(data, "sweep.json")),
         Door("ways", WAYS, _ways),
-        Door("search", (b"classify rate=0.001:0.1:log", b"tag cell=gru,lstm", b"forecast hidden"), _search),
+        Door("manifest", (_manifest(),), lambda data, folder: Manifest.from_json(data, "manifest.json")),
+        Door("tensors", (to_bytes({"w": torch.ones(2, 3)}, {"step": 1, "loss": 0.5}),), _tensors),
+        Door("search", (b"classify lr=0.001:0.1:log", b"tag cell=gru,lstm", b"forecast hidden"), _search),
         Door("json", (b'{"step": 1, "loss": 2.5}\n{"step": 2}\n', b'{"name": "x", "value": 3.5}'), _json),
         Door(
             "images",

@@ -32,6 +32,10 @@ HANG = 15.0
 """Seconds in which every request is answered or its connection closed."""
 QUIET = 0.5
 """Seconds of silence after which a client shows that nothing more will come from it."""
+SMUGGLED = 20
+"""One attempt of so many sends two lengths, and a second request where one of them ends the first."""
+UPLOADS = 50
+"""One attempt of so many uploads texts in parallel."""
 GROWTH = 300
 """MiB that the server may grow."""
 
@@ -43,6 +47,8 @@ class Target:
 
     asks = (b"GET /api/runs", b"POST /api/runs/tiny/next")
     """What an honest client asks in turn."""
+    uploads = True
+    """Whether it stores texts."""
 
     def __init__(
         self, port: int, token: str, process: subprocess.Popen[str] | None = None, log: Path | None = None
@@ -55,6 +61,14 @@ class Target:
 
     def hostile(self, dice: random.Random) -> Hostile:
         return hostile(dice, self.token)
+
+    def special(self, dice: random.Random, number: int) -> Attempt | None:
+        """An attempt that takes more than one request, at certain numbers."""
+        if number % SMUGGLED == 3:
+            return Attempt(number, "two lengths and a second request", smuggle(self, dice))
+        if number % UPLOADS == 7 and self.uploads:
+            return Attempt(number, "parallel uploads", upload(self, dice, number))
+        return None
 
     def complaint(self) -> str | None:
         """What is wrong with the process itself."""
@@ -79,20 +93,22 @@ def studio() -> contextlib.AbstractContextManager[Target]:
 
 
 @contextlib.contextmanager
-def server_of(verb: str, named: str, kind: type[Target]) -> Iterator[Target]:
-    """What a verb serves of a folder with a run named tiny."""
+def server_of(verb: str, named: str, kind: type[Target], **texts: str) -> Iterator[Target]:
+    """Serve a folder with a run named tiny, and further runs, each trained on its text."""
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "log"
-        (folder / "book.txt").write_text(TEXT)
         recur = [sys.executable, "-m", "recur"]
-        train = ["--cell", "gru", "--hidden", "8", "--steps", "2", "--threads", "1", "--no-baseline", "-q"]
+        train = ["--cell", "gru", "--hidden-size", "8", "--steps", "2", "--threads", "1", "--no-baseline", "-q"]
         runs = folder / "runs"
-        subprocess.run([*recur, "train", str(folder / "book.txt"), *train, "--out", str(runs / "tiny")], check=True,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
+        for run, text in {"tiny": TEXT, **texts}.items():
+            (folder / f"{run}.txt").write_text(text)
+            subprocess.run([*recur, "train", str(folder / f"{run}.txt"), *train, "--out", str(runs / run)], check=True,
+                           stdout=subprocess.DEVNULL)  # fmt: skip
         (runs / "way-out").symlink_to("/etc")
         (runs / "not-a-run").mkdir()
         with log.open("w") as out:
-            command = [*recur, verb, str(runs / named), "--port", "0", "--json"]
+            served = [str(runs / run) for run in (named, *texts)]
+            command = [*recur, verb, *served, "--port", "0", "--json"]
             server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True)
         try:
             assert server.stdout is not None
@@ -164,9 +180,50 @@ def neighbour(target: Target, k: int) -> tuple[float, str | None]:
 def attempt(target: Target, seed: int, number: int) -> Attempt:
     sent = target.hostile(dice(seed, number))
     try:
+        special = target.special(dice(seed, number), number)
+        if special is not None:
+            return special
         return Attempt(number, sent.what, judge(sent, talk(target, sent)))
     except TimeoutError:
         return Attempt(number, sent.what, f"neither answered nor closed after {HANG:g} s")
+
+
+def smuggle(target: Target, dice: random.Random) -> str | None:
+    """Send a request with Content-Length and Transfer-Encoding, and another behind it: one 400, then the end."""
+    lengths = ["Content-Length: 5", dice.choice(["Transfer-Encoding: chunked", "transfer-encoding: CHUNKED"])]
+    dice.shuffle(lengths)
+    ask = target.asks[1].decode()
+    head = "\r\n".join([f"{ask} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {target.token}", *lengths])
+    with target.connect() as line:
+        line.sendall(f"{head}\r\n\r\n0\r\n\r\n".encode() + _head(target.asks[0].decode(), target.token) + b"\r\n")
+        found = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := line.recv(65536):
+                found += piece
+    if not found.startswith(b"HTTP/1.1 400"):
+        return f"two lengths are answered by {found[:60]!r}"
+    return None if found.count(b"HTTP/1.1 ") == 1 else "the request behind two lengths is answered"
+
+
+def upload(target: Target, dice: random.Random, number: int) -> str | None:
+    """Announce more bytes than all texts may have, in parallel: what is stored and announced stays below the quota."""
+    count, size = 20, 250 << 20  # 5,000 MiB of 4,096
+    lines = [target.connect() for _ in range(count)]
+    refused = 0
+    try:
+        for k, line in enumerate(lines):
+            name = f"PUT /api/texts/c{number}-{k}.txt"
+            line.sendall(_head(name, target.token) + b"Content-Length: %d\r\n\r\n" % size + b"a word\n" * 9)
+        for line in lines:
+            line.settimeout(QUIET)
+            with contextlib.suppress(TimeoutError):
+                refused += line.recv(100).startswith(b"HTTP/1.1 413")
+    except ConnectionError:
+        refused += 1
+    finally:
+        for line in lines:
+            line.close()
+    return None if refused >= count - (4 << 30) // size else f"{count - refused} uploads of 250 MiB under 4 GiB"
 
 
 def talk(target: Target, sent: Hostile) -> bytes | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from campaigns.campaign import Attempt, dice
 from campaigns.small import Ended, Undisturbed, arguments_of, difference, finish, forked, result, set_up, task_of
 from recur.cli.app import run as command
-from recur.run import is_run
+from recur.runs import is_run
 
 TRIES = 1100
 """Each kills a run three times."""

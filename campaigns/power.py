@@ -20,7 +20,7 @@ from typing import Any
 from campaigns.campaign import Attempt, dice
 from campaigns.small import Undisturbed, arguments_of, difference, finish, forked, result, set_up, task_of
 from recur.cli.app import run as command
-from recur.run import is_run
+from recur.runs import is_run
 
 TRIES = 2200
 

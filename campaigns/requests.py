@@ -12,6 +12,10 @@ VIEWS = {
     "activations": ("text", "layer", "signal", "unit"),
     "similar": ("text", "layer", "begin", "end"),
     "gradients": ("text", "tau"),
+    "samples": (),
+    "predict": ("input",),
+    "mistakes": ("right", "said"),
+    "saliency": ("text",),
     "example": (),
     "unfold": (),
     "step": ("text", "cell", "equations", "units", "seed", "weights", "x", "start", "held", "shown"),
@@ -165,7 +169,8 @@ def _framed(dice: random.Random, body: bytes) -> tuple[list[str], bytes, bool]:
     odd = [
         ["Content-Length: -1"], ["Content-Length: x"], [f"Content-Length: {len(body) + 9}"],
         [f"Content-Length: {10**30}"], ["Content-Length: 1", "Content-Length: 2"],
-        ["Transfer-Encoding: chunked", "Content-Length: 3"], ["Transfer-Encoding: gzip"],
+        ["Transfer-Encoding: chunked", f"Content-Length: {len(body)}"], ["Transfer-Encoding: gzip"],
+        [f"Content-Length: {len(body)}", "Transfer-Encoding: chunked"],
         ["Transfer-Encoding: chunked"], ["Transfer-Encoding: chunked, chunked"], [],
         [f"Content-Length: {max(len(body) - 5, 0)}"],
     ]  # fmt: skip

@@ -35,16 +35,16 @@ SPECS = (
     *(b"scaled", b"uniform:0.1", b"auto", b"cpu", b"cuda:1", b"slanted", b"slanted:0.1"),
 )
 TOML = (
-    b'task = "language"\ntexts = ["book.txt"]\ncell = "gru"\nhidden = 8\nrate = 0.01\nbptt = "truncated:20"\n',
+    b'task = "language"\ntexts = ["book.txt"]\ncell = "gru"\nhidden_size = 8\nlr = 0.01\nbptt = "truncated:20"\n',
     b'task = "forecast"\ntarget = ["y"]\nquantiles = [0.1, 0.5, 0.9]\nlags = 3\n[about]\nwhat = "x"\n',
-    b'task = "seq2seq"\nattention = "dot"\nteacher = "linear:1:0.5"\nmin_freq = 2\nvalid = "v.tsv"\n',
+    b'task = "seq2seq"\nattention = "dot"\nteacher_forcing = "linear:1:0.5"\nmin_freq = 2\nvalid = "v.tsv"\n',
     b'task = "grid"\npixel_mean = [0.1]\npixel_deviation = [1.0]\ncorners = 2\n',
 )
 LABELLED = (b"cat\tpurrs\ndog\tbarks\n", b"label\ttext\ncat\tpurrs\n", b"purrs\tcat\nmeows\tcat\nbarks\tcat\n")
 LABELLED_CSV = (b"cat,purrs\ndog,barks\n", b'id,text,label\n1,"pu,""r\n\nrs",cat\n2,barks,dog\n')
 WAYS = (
-    b'{"format": 1, "device": "NVIDIA H200", "made": {"date": "2026-11-17"}, "entries": [{"products": 4, "gates": 4, '
-    b'"H": 512, "S": 64, "numbers": "bfloat16", "direction": "forward", "way": {"exchange": 1}, "us": 1.9, '
+    b'{"format": 2, "device": "NVIDIA H200", "made": {"date": "2026-11-17"}, "entries": [{"products": 4, "gates": 4, '
+    b'"H": 512, "S": 64, "matmul_dtype": "bfloat16", "direction": "forward", "config": {"exchange": 1}, "us": 1.9, '
     b'"whole_us": 2.5, "cudnn_us": 14.2}]}',
-    b'{"format": 1, "device": "", "made": {}, "entries": []}',
+    b'{"format": 2, "device": "", "made": {}, "entries": []}',
 )

@@ -23,9 +23,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from campaigns.campaign import Attempt, dice
 from recur import Recurrent
-from recur.text import Corpus, Vocab
-from recur.text.encoded import encoded
-from recur.text.tokens import make_tokenizer
+from recur.data.text import Corpus, Vocab
+from recur.data.text.tokenizers import make_tokenizer
+from recur.data.text.vocabulary import encoded
 
 TRIES = 1000
 HANG = 60.0
@@ -67,7 +67,7 @@ def draw(d: random.Random) -> Case:
     B, T, D, H = d.choice([1, 3, 16]), d.choice([1, 5, 30]), d.choice([3, 32]), d.choice([8, 48, 128])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(d.randrange(2**31))
-        net = Recurrent(d.choice(CELLS), D, H, layers=d.choice([1, 2]), dtype=dtype)
+        net = Recurrent(d.choice(CELLS), D, H, num_layers=d.choice([1, 2]), dtype=dtype)
         return Case(net, torch.randn(B, T, D, dtype=dtype), d.choice([2, 3, 4]))
 
 

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from recur.cli.app import run as command
-from recur.run import Run, is_run
-from recur.run.folder import MACHINES
+from recur.runs import Run, is_run
+from recur.runs.folder import MACHINES
 from recur.tasks import task_names
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 LINES = "the network reads a word\na state is what the network keeps\n"
 DATA = {
@@ -33,7 +33,6 @@ DATA = {
     "pairs.tsv": "".join(f"{n} and {n + 1}\t{n + 1} {n}\n" for n in range(40)),
     "tags.conll": "the DET\nnetwork NOUN\nreads VERB\n\na DET\nword NOUN\nstays VERB\n\n" * 10,
     "trees.txt": "(3 (2 a) (4 (2 good) (3 film)))\n(1 (2 a) (0 (1 bad) (2 film)))\n" * 10,
-    "rows.csv": "a,b,kind\n" + "".join(f"{n},{n * n % 7},{'ab'[n % 2]}\n" for n in range(40)),
     "series.csv": "month,value\n"
     + "".join(f"{2000 + n // 12}-{n % 12 + 1:02d},{10 + n % 12 + n**0.5:.2f}\n" for n in range(96)),
     "mine.py": "from recur.cells import GRU\nclass Mine(GRU): name = ''\n",
@@ -47,7 +46,6 @@ TASKS = {
     "grid": ["images.npz"],
     "language": ["book.txt", "--cell", "mine.py:Mine", "--window", "8", "--dropout-output", "0.2"],
     "seq2seq": ["pairs.tsv"],
-    "table": ["rows.csv"],
     "tag": ["tags.conll"],
     "tree": ["trees.txt"],
 }
@@ -72,8 +70,20 @@ def set_up(folder: Path) -> None:
 
 def arguments_of(task: str, out: str) -> list[str]:
     """`recur train` for a small run: a checkpoint and a measurement at every step."""
-    hidden = [] if task == "tree" else ["--hidden", "4"]
-    sizes = [*hidden, "--batch", "4", "--steps", str(STEPS), "--threads", "1", "--device", "cpu", "--checkpoint", "0"]
+    hidden = [] if task == "tree" else ["--hidden-size", "4"]
+    sizes = [
+        *hidden,
+        "--batch-size",
+        "4",
+        "--steps",
+        str(STEPS),
+        "--threads",
+        "1",
+        "--device",
+        "cpu",
+        "--checkpoint-every",
+        "0",
+    ]
     return ["train", *TASKS[task], "--task", task, *sizes, "--out", out, "-q"]
 
 

@@ -44,9 +44,9 @@ def learn(name: str) -> None:
         valid = write(here / "valid.tsv", job, words(500, 1, SEEN, seed=1))
         test = write(here / "test.tsv", job, words(2000, 1, SEEN, seed=2))
         model = recur.fit(
-            train, task="seq2seq", valid=valid, test=test, attention="dot", hidden=96, embedding=32,
-            embedding_init="uniform:0.1", batch=32, rate=0.01, clip=0.5, epochs=3, dropout_input=0.05,
-            dropout_output=0.0, smoothing=0.0, warmup=50, threads=1,
+            train, task="seq2seq", valid=valid, test=test, attention="dot", hidden_size=96, embedding_size=32,
+            embedding_init="uniform:0.1", batch_size=32, lr=0.01, grad_clip=0.5, epochs=3, dropout_input=0.05,
+            dropout_output=0.0, smoothing=0.0, warmup_steps=50, threads=1,
         )  # fmt: skip
         seen = model.evaluate()
         print(f"{name}: lengths 1 … {SEEN}: {100 - 100 * seen['sequence_error_rate']:.2f} % right, ", end="")

@@ -24,7 +24,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from recur.layers import Grid, Recurrent
+from recur.nn import Grid, Recurrent
 
 EPOCHS, BATCH, WEIGHTS = 100, 32, 6000
 RATES = (0.003, 0.01, 0.03)

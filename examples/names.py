@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import recur
-from recur.text import read_pairs
+from recur.data.text import read_pairs
 
 SAMPLES = 200
 
@@ -67,8 +67,8 @@ def main(folder: Path) -> None:
     seen = {pair.target for pair in read_pairs([train])}
 
     model = recur.fit(
-        train, task="conditional", valid=valid, test=test, condition="both", hidden=256, embedding=64, batch=64,
-        rate=0.003, clip=0.5, epochs=12, dropout_input=0.1, dropout_output=0.4, threads=1,
+        train, task="conditional", valid=valid, test=test, condition="both", hidden_size=256, embedding_size=64,
+        batch_size=64, lr=0.003, grad_clip=0.5, epochs=12, dropout_input=0.1, dropout_output=0.4, threads=1,
     )  # fmt: skip
     print(f"perplexity of a character on the test names {model.evaluate()['perplexity']:.2f}")
     print("language     real names judged right   written ones   of which new   some of them")

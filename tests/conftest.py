@@ -14,8 +14,11 @@ import pytest
 import torch
 from hypothesis import settings
 
-STATE = tempfile.TemporaryDirectory(prefix="recur-state-", ignore_cleanup_errors=True)  # goes with the process
-os.environ["RECUR_STATE"] = STATE.name  # what tests trust, the user need not
+# Tests must not use what the user trusts. All processes of a test run share one state folder: a run that one process
+# trains for a shared fixture is then trusted by the others, too.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    STATE = tempfile.TemporaryDirectory(prefix="recur-state-", ignore_cleanup_errors=True)
+    os.environ["RECUR_STATE"] = STATE.name
 torch.set_num_threads(1)  # the tensors of tests are small: a second thread only waits
 settings.register_profile("recur", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("recur")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +12,9 @@ import torch
 from torch import Tensor
 
 from recur.cells import Cell, cell_names, make_cell
-from recur.native import library
-from recur.native.compiled import not_affine
-from recur.scan import Scanned, scan
+from recur.compiler.programs import not_affine
+from recur.ops import ScanOutput, scan
+from recur.ops.cpu import library
 
 # The largest difference allowed, relative to the largest number compared (or to 1, if that is smaller).
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}
@@ -37,6 +39,14 @@ RUNS += [(name, "native") for name in NATIVE_CELLS if core]
 """Every cell on every backend that takes it."""
 
 DOUBLE = {"dtype": torch.float64}
+
+
+def become_another_user(monkeypatch: pytest.MonkeyPatch, state: str | Path = "another user") -> None:
+    """Forget which custom cells this user named, trusted and executed, as a new process of another user would."""
+    monkeypatch.setenv("RECUR_STATE", str(state))
+    monkeypatch.setattr("recur.utils.trust._CELLS._in_process", set())
+    for name in [name for name in sys.modules if name.startswith("recur_user_cell_")]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def close(got: Any, expected: Any, what: str = "", tolerance: float | None = None) -> None:
@@ -87,10 +97,10 @@ class Case:
         states = {f"{name}0": part for name, part in zip(self.cell.states, self.state, strict=True)}
         return {"x": self.x, **self.weights, **states}
 
-    def scan(self, **options: Any) -> Scanned:
+    def scan(self, **options: Any) -> ScanOutput:
         return scan(self.cell, self.weights, self.x, self.state, **options)
 
-    def scan_of(self, steps: slice, state: Any, **options: Any) -> Scanned:
+    def scan_of(self, steps: slice, state: Any, **options: Any) -> ScanOutput:
         return scan(self.cell, self.weights, self.x[:, steps], state, **options)
 
     def loss(self, result: Any) -> Tensor:

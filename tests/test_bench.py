@@ -15,7 +15,7 @@ from bench import bands, carry, gpu, gpu_floor, gpu_sides, gpu_training, sizing,
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
-from recur.tasks.contract import Baseline
+from recur.tasks.common.contract import Baseline
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
@@ -193,7 +193,7 @@ def test_bands_that_roll_follow_what_comes_and_others_do_not() -> None:
 
 def test_training_steps_on_a_gpu_and_by_hand_are_of_one_size() -> None:
     """What is timed there, taken on the CPU: as many numbers are learned, and each part of a step can be taken."""
-    small = {"hidden": 16, "hidden_top": 8, "embedding": 8, "window": 5}
+    small = {"hidden_size": 16, "top_hidden_size": 8, "embedding_size": 8, "window": 5}
     case = gpu_training.Case(30, 4, {**gpu_training.AWD, **small}, "float32", "cpu")
     for side in (case.eager(), case.by_hand()):
         assert side.tokens == 20

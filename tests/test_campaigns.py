@@ -1,4 +1,4 @@
-"""A few attempts of each campaign that stops, damages or starves a run; the long forms are `python -m campaigns`."""
+"""A few attempts of each campaign that stops, damages, starves or renames a run; long form: `python -m campaigns`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from campaigns import crash, damage, kill, power
+from campaigns import crash, damage, export, kill, paths, power, trust
 from campaigns.campaign import Campaign, load, names
 from campaigns.small import TASKS
 from recur.tasks import task_names
@@ -27,7 +27,10 @@ def of_language(count: int) -> Iterable[int]:
         pytest.param(crash, range(0, 300, 61), id="crash"),
         pytest.param(kill, of_language(2), id="kill"),
         pytest.param(damage, of_language(12), id="damage"),
+        pytest.param(paths, range(12), id="paths"),
         pytest.param(power, of_language(8), id="power"),
+        pytest.param(export, (2, 16), id="export"),
+        pytest.param(trust, (*range(6), 9), id="trust"),
     ],
 )
 def test_nothing_is_lost_and_nothing_is_other(
@@ -43,7 +46,8 @@ def test_nothing_is_lost_and_nothing_is_other(
 
 
 def test_every_campaign_says_what_it_tries() -> None:
-    assert {"crash", "damage", "fuzz", "http", "kill", "power", "serve", "sharing"} == set(names())
+    expected = {"crash", "damage", "export", "fuzz", "http", "kill", "paths", "power", "serve", "sharing", "trust"}
+    assert expected == set(names())
     for name in names():
         assert (load(name).__doc__ or "").splitlines()[0].endswith(".")
     assert set(TASKS) == set(task_names())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from recur.cells import Cell
-from recur.layers import Init, Recurrent
+from recur.nn import Init, Recurrent
 from tests.docs.samples import write_files
 from tests.docs.shells import commands, run_line
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recur.files import memory, memory_taken, open_stream, read_bounded, replacing, write_atomically
+from recur.utils.files import memory, memory_taken, open_stream, read_bounded, replacing, write_atomically
 
 
 def test_content_arrives_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_atomically(path, b"old")
     code = (
-        "import os, signal, sys; from pathlib import Path; from recur.files import replacing\n"
+        "import os, signal, sys; from pathlib import Path; from recur.utils.files import replacing\n"
         "with replacing(Path(sys.argv[1])) as out:\n"
         "    out.write(b'new' * 100_000); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -9,7 +9,7 @@ import warnings
 import pytest
 import torch
 
-from recur.scan.torch_backend import _in_one_piece
+from recur.ops.torch_backend import _in_one_piece
 from tests.support import Case, all_close, random_weights
 
 CODE = """
@@ -48,7 +48,7 @@ import sympy  # which torch.export imports when it is used
 before = state()
 for name in names:
     importlib.import_module(name)
-assert {"recur.layers.streaming", "recur.scan.torch_backend", "recur.native.operators"} <= set(sys.modules)
+assert {"recur.nn.streaming", "recur.ops.torch_backend", "recur.ops.operator"} <= set(sys.modules)
 changed = [what for what, value in state().items() if value != before[what]]
 print(len(names), changed)
 """

@@ -6,7 +6,6 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from recur.cli.app import run
@@ -18,7 +17,7 @@ COMMANDS = re.findall(r"\| `recur (train [^`]*)` \|", (ROOT / "docs" / "patterns
 
 
 def test_all_patterns_are_there() -> None:
-    assert len(COMMANDS) == 17
+    assert len(COMMANDS) == 16
     for option in ("--recurrence output", "--depth-input", "--depth-transition", "--depth-output", "--time-input"):
         assert sum(option in command for command in COMMANDS) == 1
 
@@ -27,9 +26,6 @@ def test_all_patterns_are_there() -> None:
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("patterns")
     write_files(folder)
-    draw = np.random.default_rng(0)
-    rows = [f"{a:.3f},{b:.3f},{'high' if a > b else 'low'}\n" for a, b in draw.normal(size=(80, 2))]
-    (folder / "rows.csv").write_text("a,b,kind\n" + "".join(rows))
     return folder
 
 

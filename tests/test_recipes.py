@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recur.tasks import make_options, options_class, read_config, task_class
-from recur.train.optimise import Schedule
+from recur.training.optim import Schedule
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
 FILES = ("texts", "valid", "test")
@@ -31,7 +31,7 @@ def test_it_makes_valid_options(path: Path) -> None:
     options = make_options(task, fields, f"{path}: ")
     assert options.epochs is not None or options.steps is not None or options.minutes is not None
     task_class(task)(options)  # small languages in strings (teacher, schedule) are read when they are used
-    Schedule(options.schedule, options.warmup)
+    Schedule(options.schedule, options.warmup_steps)
 
 
 @recipes

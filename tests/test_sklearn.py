@@ -27,9 +27,9 @@ from sklearn.utils import estimator_checks
 
 from recur.errors import OptionError, RecurError
 from recur.sklearn import RecurClassifier, RecurForecaster, RecurTagger
-from recur.sklearn.forecaster import _continued
+from recur.sklearn.estimators import _continued
 
-SMALL: dict[str, Any] = {"hidden": 8, "batch": 8, "steps": 30, "threads": 1, "baseline": False}
+SMALL: dict[str, Any] = {"hidden_size": 8, "batch_size": 8, "steps": 30, "threads": 1, "baseline": False}
 NAMES = Path(os.environ.get("RECUR_DATA", "../shared/data")) / "names"
 
 ENDINGS = {"Russian": "ov", "Italian": "ini", "Greek": "opoulos"}
@@ -45,7 +45,7 @@ def names(n: int = 90) -> tuple[list[str], list[str]]:
 
 @pytest.fixture(scope="module")
 def fitted() -> RecurClassifier:
-    return RecurClassifier(**{**SMALL, "steps": 120}, rate=0.01, random_state=1).fit(*names())
+    return RecurClassifier(**{**SMALL, "steps": 120}, lr=0.01, random_state=1).fit(*names())
 
 
 def test_texts_are_classified(fitted: RecurClassifier) -> None:
@@ -76,22 +76,22 @@ def test_classes_keep_their_type(labels: Any) -> None:
 
 
 def test_parameters_are_the_options_of_the_task() -> None:
-    model = RecurClassifier(hidden=8, random_state=3)
-    assert model.get_params()["hidden"] == 8
+    model = RecurClassifier(hidden_size=8, random_state=3)
+    assert model.get_params()["hidden_size"] == 8
     assert model.get_params()["pool"] is None, "the task's own default"
     assert "texts" not in model.get_params()
-    assert repr(model) == "RecurClassifier(hidden=8, random_state=3)"
+    assert repr(model) == "RecurClassifier(hidden_size=8, random_state=3)"
     same = clone(model)
     assert same is not model
     assert same.get_params() == model.get_params()
-    assert same.set_params(pool="mean", hidden=4).get_params()["pool"] == "mean"
-    assert model.hidden == 8
+    assert same.set_params(pool="mean", hidden_size=4).get_params()["pool"] == "mean"
+    assert model.hidden_size == 8
     with pytest.raises(ValueError, match="Invalid parameter 'hiden'"):
         model.set_params(hiden=3)
     with pytest.raises(TypeError, match="RecurClassifier has no parameter 'hiden'"):
         RecurClassifier(hiden=3)
-    with pytest.raises(OptionError, match="hidden must be"):
-        RecurClassifier(hidden=0).fit(*names())
+    with pytest.raises(OptionError, match="hidden_size must be"):
+        RecurClassifier(hidden_size=0).fit(*names())
     with pytest.raises(OptionError, match="validation_fraction must lie inside"):
         RecurClassifier(validation_fraction=2, **SMALL).fit(*names())
 
@@ -128,16 +128,16 @@ def test_pickling(fitted: RecurClassifier) -> None:
     state["_files"] = {"../evil": b""}
     with pytest.raises(RecurError, match="this is no file of a run"):
         RecurClassifier().__setstate__(state)
-    assert pickle.loads(pickle.dumps(RecurClassifier(hidden=3))).hidden == 3
+    assert pickle.loads(pickle.dumps(RecurClassifier(hidden_size=3))).hidden_size == 3
 
 
 def test_search_pipeline_and_cross_validation() -> None:
     texts, labels = names(60)
     lower = FunctionTransformer(lambda rows: [text.lower() for text in rows])
     pipe = Pipeline([("lower", lower), ("model", RecurClassifier(**SMALL))])
-    search = GridSearchCV(pipe, {"model__hidden": [2, 8], "model__pool": ["max"]}, cv=2, error_score="raise")
+    search = GridSearchCV(pipe, {"model__hidden_size": [2, 8], "model__pool": ["max"]}, cv=2, error_score="raise")
     search.fit(texts, labels)
-    assert search.best_params_["model__hidden"] in (2, 8)
+    assert search.best_params_["model__hidden_size"] in (2, 8)
     assert len(search.predict(texts)) == 60
     scores = cross_val_score(RecurClassifier(**SMALL), texts, labels, cv=2, error_score="raise")
     assert scores.shape == (2,)
@@ -151,7 +151,9 @@ def test_real_names() -> None:
     rows = [line.split("\t") for line in file.read_text().splitlines()]
     chosen = [row for row in rows if row[0] in ("Russian", "Japanese", "Italian")][::2]
     labels, texts = [row[0] for row in chosen], [row[1] for row in chosen]
-    model = RecurClassifier(hidden=32, embedding=16, epochs=8, batch=16, threads=1, rate=0.01, baseline=False)
+    model = RecurClassifier(
+        hidden_size=32, embedding_size=16, epochs=8, batch_size=16, threads=1, lr=0.01, baseline=False
+    )
     most = max(labels.count(label) for label in set(labels)) / len(labels)
     assert cross_val_score(model, texts, labels, cv=2, error_score="raise").mean() > most
 
@@ -171,7 +173,7 @@ def test_before_it_is_fitted() -> None:
 
 
 @pytest.mark.parametrize(("texts", "labels", "says"), [
-    (["a", "b"], ["x"], "2 inputs and 1 answers"), ([], [], "0 sample"), (["a", "b"], ["x", "x"], "1 class"),
+    (["a", "b"], ["x"], "2 inputs and 1 targets"), ([], [], "0 sample"), (["a", "b"], ["x", "x"], "1 class"),
     (np.zeros((2, 3)), [0, 1], "Reshape your data"), ("text", [0], "a column is a list"),
     (pd.DataFrame({"a": ["x"], "b": ["y"]}), [0], "one column of texts"),
 ])  # fmt: skip
@@ -183,7 +185,7 @@ def test_what_is_no_data(texts: Any, labels: Any, says: str) -> None:
 def test_sequences_of_numbers() -> None:
     X = np.random.default_rng(0).standard_normal((40, 6, 2)) + np.array([-2, 2] * 20)[:, None, None]
     y = np.array([0, 1] * 20)
-    model = RecurClassifier(hidden=16, batch=8, steps=150, rate=0.01, threads=1, baseline=False).fit(X, y)
+    model = RecurClassifier(hidden_size=16, batch_size=8, steps=150, lr=0.01, threads=1, baseline=False).fit(X, y)
     assert model.score(X, y) > 0.9
     assert (pickle.loads(pickle.dumps(model)).predict(list(X)) == model.predict(X)).all()
 
@@ -197,7 +199,7 @@ def test_tagging() -> None:
     draw = np.random.default_rng(0)
     X = [[str(draw.choice(["the", "a"])), f"w{k}", str(draw.choice(["runs", "sits"]))] for k in range(60)]
     y = [["DT", "NN", "VB"]] * 60
-    model = RecurTagger(hidden=8, steps=80, threads=1, baseline=False, rate=0.02).fit(X, y)
+    model = RecurTagger(hidden_size=8, steps=80, threads=1, baseline=False, lr=0.02).fit(X, y)
     assert model.score(X, y) > 0.9
     assert model.classes_.tolist() == ["DT", "NN", "VB"]
     assert model.predict(["the w1 runs", ["a", "w2"]]) == model.predict([["the", "w1", "runs"], ["a", "w2"]])
@@ -210,8 +212,10 @@ def test_tagging() -> None:
     same = pickle.loads(pickle.dumps(model))
     assert same.predict(X) == model.predict(X)
     assert cross_val_score(clone(model).set_params(steps=4), X, y, cv=2, error_score="raise").shape == (2,)
-    search = GridSearchCV(clone(model).set_params(steps=4), {"hidden": [4, 6]}, cv=2, error_score="raise").fit(X, y)
-    assert search.best_params_["hidden"] in (4, 6)
+    search = GridSearchCV(clone(model).set_params(steps=4), {"hidden_size": [4, 6]}, cv=2, error_score="raise").fit(
+        X, y
+    )
+    assert search.best_params_["hidden_size"] in (4, 6)
 
 
 def series(n: int = 160) -> np.ndarray[Any, Any]:
@@ -221,7 +225,7 @@ def series(n: int = 160) -> np.ndarray[Any, Any]:
 
 def test_forecasting() -> None:
     y = series()
-    model = RecurForecaster(horizon=6, hidden=8, steps=60, threads=1, baseline=False, random_state=1).fit(None, y)
+    model = RecurForecaster(horizon=6, hidden_size=8, steps=60, threads=1, baseline=False, random_state=1).fit(None, y)
     ahead = model.predict()
     assert ahead.shape == (6,)
     assert ahead == pytest.approx(model.model_({"y": y}))
@@ -238,19 +242,19 @@ def test_forecasting() -> None:
     cv = TimeSeriesSplit(2, test_size=6)
     found = cross_val_score(clone(model).set_params(steps=4), np.arange(160)[:, None], y, cv=cv, error_score="raise")
     assert np.isfinite(found).all()
-    search = GridSearchCV(clone(model).set_params(steps=4), {"hidden": [4, 6]}, cv=cv, error_score="raise")
+    search = GridSearchCV(clone(model).set_params(steps=4), {"hidden_size": [4, 6]}, cv=cv, error_score="raise")
     assert search.fit(np.arange(160)[:, None], y).predict(steps).shape == (15,)
 
 
 def test_forecasting_with_what_is_known_ahead() -> None:
     y, days = series(), pd.date_range("2020-01-01", periods=180)
     known = pd.DataFrame({"load": np.arange(180) % 5.0}, index=days)
-    model = RecurForecaster(horizon=6, hidden=4, steps=4, threads=1, baseline=False).fit(known[:160], y)
+    model = RecurForecaster(horizon=6, hidden_size=4, steps=4, threads=1, baseline=False).fit(known[:160], y)
     assert model.predict(known[160:]).shape == (20,)
     assert model.predict(known[160:166]) == pytest.approx(model.predict(known[160:])[:6])
     with pytest.raises(ValueError, match="fit had the columns date, load, and here are"):
         model.predict()
-    with pytest.raises(ValueError, match="159 inputs and 160 answers"):
+    with pytest.raises(ValueError, match="159 inputs and 160 targets"):
         RecurForecaster().fit(known[:159], y)
 
 
@@ -268,7 +272,7 @@ def test_dates_go_on_in_their_own_steps(frequency: str, zone: str | None) -> Non
 def test_monthly_steps_known_ahead_are_any_number() -> None:
     months = pd.date_range("2000-01-01", periods=168, freq="MS")
     known = pd.DataFrame({"load": np.arange(168) % 5.0}, index=months)
-    model = RecurForecaster(horizon=6, hidden=4, steps=4, threads=1, baseline=False).fit(known[:160], series())
+    model = RecurForecaster(horizon=6, hidden_size=4, steps=4, threads=1, baseline=False).fit(known[:160], series())
     assert model.predict(known[160:])[:6] == pytest.approx(model.predict(known[160:166]))
     assert model.predict(known[160:]).shape == (8,)
 

@@ -17,18 +17,18 @@ import recur
 from recur.cli.app import run
 from recur.errors import OptionError, RecurError, RunError, TextError
 from recur.options import Between, OneOf, checked, hints
-from recur.run import Run
-from recur.sweeps import resume_sweep, sweep
-from recur.sweeps.folder import Record, Trial, parse_record
-from recur.sweeps.space import search_of
-from recur.sweeps.study import Study
+from recur.runs import Run
 from recur.tasks import make_options, options_class, options_of_run, task_names
-from recur.train import Event
+from recur.training import Event
+from recur.training.sweeps import resume_sweep, sweep
+from recur.training.sweeps.record import SweepRecord, Trial, parse_sweep_record
+from recur.training.sweeps.search import Study, resolve_search
 from tests.cli.test_cli import json_of
+from tests.support import become_another_user
 
-SMALL: dict[str, Any] = {"steps": 20, "batch": 8, "threads": 1, "embedding": 8}
+SMALL: dict[str, Any] = {"steps": 20, "batch_size": 8, "threads": 1, "embedding_size": 8}
 TEXT = "".join(f"{'ab'[k % 2]}\t{'ba'[k % 2] * 3} text {k}\n" for k in range(80))
-RANGES = ["hidden=4:12", "rate=0.001:0.05:log"]
+RANGES = ["hidden_size=4:12", "lr=0.001:0.05:log"]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "texts.tsv"
 
 
-def params_of(found: recur.sweeps.Sweep) -> list[dict[str, Any]]:  # type: ignore[name-defined]
+def params_of(found: recur.training_remarks.sweeps.Sweep) -> list[dict[str, Any]]:  # type: ignore[name-defined]
     return [trial.params for trial in found.trials]
 
 
@@ -52,12 +52,12 @@ def test_each_trial_is_a_run_and_the_best_is_said(file: str) -> None:
     assert [trial.state for trial in seen] == ["running", "complete"] * 4
     for trial in found.trials:
         options = options_of_run(Run.open(found.path / trial.run))
-        assert {name: getattr(options, name) for name in ("hidden", "rate")} == trial.params
-        assert options.embedding == 8
-        assert trial.number == 0 or (4 <= options.hidden <= 12 and 0.001 <= options.rate <= 0.05)
+        assert {name: getattr(options, name) for name in ("hidden_size", "lr")} == trial.params
+        assert options.embedding_size == 8
+        assert trial.number == 0 or (4 <= options.hidden_size <= 12 and 0.001 <= options.lr <= 0.05)
         assert len(trial.measured) == 10
     own = options_class("classify")().for_token("word")
-    assert found.trials[0].params == {"hidden": own.hidden, "rate": own.rate}
+    assert found.trials[0].params == {"hidden_size": own.hidden_size, "lr": own.lr}
     values = [trial.value for trial in found.trials]
     assert found.best.value == min(values)
     assert [trial.value for trial in found.ranked()] == sorted(values)
@@ -70,7 +70,7 @@ def test_each_trial_is_a_run_and_the_best_is_said(file: str) -> None:
 def test_the_command_trains_the_best_again(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = sweep(file, task="classify", trials=3, search=RANGES, baseline=False, lower=True, **SMALL)
     for trial in found.trials[1:]:  # not only the best one's
-        best = type(found)(found.path, Record(**{**vars(found.record), "trials": [trial]}))
+        best = type(found)(found.path, SweepRecord(**{**vars(found.record), "trials": [trial]}))
         words = shlex.split(best.command)
         assert words[:4] == ["recur", "train", "texts.tsv", "--task"]
         assert run([*words[1:], "--out", f"again-{trial.number}", "-q"]) == 0
@@ -110,7 +110,7 @@ def kill(event):
 recur.sweep("texts.tsv", task="classify", trials=3, search={RANGES}, out="killed", callback=kill, **{SMALL})
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
-    assert [trial.state for trial in Record.read(Path("killed")).trials] == ["complete", "running"]
+    assert [trial.state for trial in SweepRecord.read(Path("killed")).trials] == ["complete", "running"]
     rest = resume_sweep("killed", trials=3)
     whole = sweep(file, out="whole", task="classify", trials=3, search=RANGES, **SMALL)
     assert params_of(rest) == params_of(whole)
@@ -119,24 +119,26 @@ recur.sweep("texts.tsv", task="classify", trials=3, search={RANGES}, out="killed
 
 def test_hopeless_trials_are_left(file: str) -> None:
     """Rates of nothing beside good ones: the median of five is better than what they have after three measurements."""
-    record = Record("classify", {}, {"rate": Between(1e-6, 0.1, log=True)}, "valid_accuracy")
+    record = SweepRecord("classify", {}, {"lr": Between(1e-6, 0.1, log=True)}, "valid_accuracy")
     record.trials = [
-        Trial(k, {"rate": 0.01}, "complete", 0.9, tuple(0.5 + 0.04 * n for n in range(1, 11))) for k in range(6)
+        Trial(k, {"lr": 0.01}, "complete", 0.9, tuple(0.5 + 0.04 * n for n in range(1, 11))) for k in range(6)
     ]
-    assert Study(record).ask(6).hopeless([0.1] * 5)
-    assert not Study(record).ask(6).hopeless([0.1]), "too early to tell"
-    assert not Study(record).ask(6).hopeless([0.95] * 5)
+    assert Study(record).ask(6).should_prune([0.1] * 5)
+    assert not Study(record).ask(6).should_prune([0.1]), "too early to tell"
+    assert not Study(record).ask(6).should_prune([0.95] * 5)
     record.metric = "valid_error"  # less is better
-    assert Study(record).ask(6).hopeless([0.95] * 5)
-    assert not Study(record).ask(6).hopeless([0.1] * 5)
+    assert Study(record).ask(6).should_prune([0.95] * 5)
+    assert not Study(record).ask(6).should_prune([0.1] * 5)
     record.pruner = "none"
-    assert not Study(record).ask(6).hopeless([0.95] * 5)
+    assert not Study(record).ask(6).should_prune([0.95] * 5)
     record.pruner = "hyperband"
-    assert Study(record).ask(6, {"rate": 0.5e-3}).params == {"rate": 0.0005}
+    assert Study(record).ask(6, {"lr": 0.5e-3}).params == {"lr": 0.0005}
 
 
 def test_a_trial_that_is_left_stops_cleanly(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.sweeps.study.Watched.hopeless", lambda self, measured: len(measured) >= 3)
+    monkeypatch.setattr(
+        "recur.training.sweeps.search.TrialMonitor.should_prune", lambda self, measured: len(measured) >= 3
+    )
     found = sweep(file, task="classify", trials=2, search=RANGES, **SMALL)
     assert [trial.state for trial in found.trials] == ["complete", "pruned"]
     assert len(found.trials[1].measured) == 3
@@ -147,7 +149,7 @@ def test_a_trial_that_is_left_stops_cleanly(file: str, monkeypatch: pytest.Monke
 
 
 def test_a_trial_that_diverges_is_passed_over(file: str) -> None:
-    found = sweep(file, task="classify", trials=3, search={"rate": OneOf((1e8,))}, clip=0, optimizer="sgd", **SMALL)
+    found = sweep(file, task="classify", trials=3, search={"lr": OneOf((1e8,))}, grad_clip=0, optimizer="sgd", **SMALL)
     states = [trial.state for trial in found.trials]
     assert states[0] == "complete"
     assert "failed" in states[1:]
@@ -158,40 +160,40 @@ def test_what_is_wrong_with_all_trials_is_raised(file: str) -> None:
     Path("bad.tsv").write_text("no tab\n")
     with pytest.raises(TextError, match="label TAB text"):
         sweep("bad.tsv", task="classify", trials=3, **SMALL)
-    assert Record.read(Path("sweeps/bad")).trials == []
+    assert SweepRecord.read(Path("sweeps/bad")).trials == []
     for asked, says in (
         ({"trials": 0}, "trials must be a whole number"),
         ({"pruner": "best"}, "pruner must be one of median, hyperband, none"),
-        ({"search": ["hiden=1:2"]}, "did you mean 'hidden'"),
+        ({"search": ["hiden=1:2"]}, "did you mean 'hidden_size'"),
         ({"search": ["cell=1:2"]}, "cell"),
         ({"search": ["pool=max,least"]}, "unknown pool 'least'"),
-        ({"search": ["hidden=9:3"]}, "a range rises"),
-        ({"search": ["rate=0:1:log"]}, "a range rises"),
-        ({"search": ["hidden=a:b"]}, "a range is low:high"),
+        ({"search": ["hidden_size=9:3"]}, "a range needs low < high"),
+        ({"search": ["lr=0:1:log"]}, "a range needs low < high"),
+        ({"search": ["hidden_size=a:b"]}, "a range is low:high"),
         ({"search": ["momentum"]}, "has no range for momentum"),
-        ({"search": ["batch"]}, "batch is given, and cannot be searched for too"),
+        ({"search": ["batch_size"]}, "batch_size is both given and searched"),
         ({"search": {"valid": OneOf(("a",))}}, "unknown option 'valid'"),
-        ({"search": {"hidden": 3}}, "a search is a Between or a OneOf"),
-        ({"search": {"hidden": OneOf(())}}, "there is no value to take"),
-        ({"search": []}, "nothing is left to search for"),
+        ({"search": {"hidden_size": 3}}, "a search is a Between or a OneOf"),
+        ({"search": {"hidden_size": OneOf(())}}, "no values are given"),
+        ({"search": []}, "nothing to search"),
         ({"total_minutes": 0}, "total_minutes must be above 0"),
-        ({"hidden": 0}, "hidden must be"),
+        ({"hidden_size": 0}, "hidden_size must be"),
         ({"out": "texts.tsv"}, "is in the way"),
     ):
         with pytest.raises(RecurError, match=says):
             sweep(file, task="classify", **{"out": "never", "trials": 1, **SMALL, **asked})
-    with pytest.raises(OptionError, match="the task classify learns from a file"):
+    with pytest.raises(OptionError, match="the task classify trains on files"):
         sweep(task="classify", trials=1)
-    with pytest.raises(RunError, match="nowhere is no sweep"):
+    with pytest.raises(RunError, match="nowhere is not a sweep"):
         resume_sweep("nowhere")
 
 
 def test_another_sweep_is_not_mixed_with_it(file: str) -> None:
     sweep(file, task="classify", trials=1, search=RANGES, **SMALL)
-    with pytest.raises(RunError, match=r"was asked for otherwise \(options\); go on with it"):
+    with pytest.raises(RunError, match=r"with different settings \(options\); resume it"):
         sweep(file, task="classify", trials=1, search=RANGES, **{**SMALL, "steps": 3})
-    with pytest.raises(RunError, match=r"was asked for otherwise \(search\)"):
-        sweep(file, task="classify", trials=1, search=["rate"], **SMALL)
+    with pytest.raises(RunError, match=r"with different settings \(search\)"):
+        sweep(file, task="classify", trials=1, search=["lr"], **SMALL)
 
 
 def test_data_in_memory_is_kept_in_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +204,7 @@ def test_data_in_memory_is_kept_in_the_sweep(tmp_path: Path, monkeypatch: pytest
     assert (found.path / "data/train.tsv").is_file()
     assert json.loads((found.path / "sweep.json").read_text())["options"]["texts"] == ["data/train.tsv"]
     assert len(sweep(frame, trials=2, **asked).trials) == 2
-    with pytest.raises(RunError, match="holds a sweep of other data"):
+    with pytest.raises(RunError, match="holds a sweep with different data"):
         sweep(frame[:70], trials=2, **asked)
     (tmp_path / "s").rename(tmp_path / "moved")
     assert len(resume_sweep("moved", trials=3).trials) == 3
@@ -219,7 +221,7 @@ def test_the_search_of_every_task(task: str) -> None:
             make_options(task, {name: value})
         default = cls.cpu_batch if name == "batch" else cls.default(name)
         assert default is None or default in space, "the default is one of them, or left open"
-    record = Record(task, {}, search_of(task, None, {}), "valid_loss")
+    record = SweepRecord(task, {}, resolve_search(task, None, {}), "valid_loss")
     for number in range(1, 9):
         drawn = Study(record).ask(number).params
         assert set(drawn) == set(cls.search)
@@ -230,7 +232,7 @@ def test_the_search_of_every_task(task: str) -> None:
 
 def test_what_the_given_options_make_meaningless_is_not_searched_for(file: str) -> None:
     Path("series.csv").write_text("y\n" + "".join(f"{(k % 12) + 0.1 * (k % 5)}\n" for k in range(200)))
-    fixed: dict[str, Any] = {"lags": 16, "segment": 0, "horizon": 4, "hidden": 4, "steps": 4, "threads": 1}
+    fixed: dict[str, Any] = {"lags": 16, "segment": 0, "horizon": 4, "hidden_size": 4, "steps": 4, "threads": 1}
     found = sweep("series.csv", task="forecast", trials=3, **fixed)
     assert "cell" in options_class("forecast").search
     assert "cell" not in found.record.search
@@ -241,50 +243,104 @@ def test_what_the_given_options_make_meaningless_is_not_searched_for(file: str) 
 
 def test_trials_that_failed_are_said(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     small = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
-    asked = ["--search", "rate=1e8,2e8", "--clip", "0", "--optimizer", "sgd", "--trials", "3"]
+    asked = ["--search", "lr=1e8,2e8", "--grad-clip", "0", "--optimizer", "sgd", "--trials", "3"]
     assert run(["sweep", file, "--task", "classify", *asked, *small]) == 0
     assert "2 of 3 trials failed, trial-001 first: training diverged" in " ".join(capsys.readouterr().err.split())
 
 
 def test_importance() -> None:
-    record = Record("classify", {}, {"rate": Between(0.001, 0.1, log=True), "hidden": Between(8, 64)}, "valid_error")
+    record = SweepRecord(
+        "classify", {}, {"lr": Between(0.001, 0.1, log=True), "hidden_size": Between(8, 64)}, "valid_error"
+    )
     study = Study(record)
     drawn = [study.ask(number).params for number in range(40)]
-    record.trials = [Trial(k, p, "complete", abs(float(p["rate"]) - 0.01)) for k, p in enumerate(drawn)]
+    record.trials = [Trial(k, p, "complete", abs(float(p["lr"]) - 0.01)) for k, p in enumerate(drawn)]
     found = Study(record).importance()
-    assert list(found) == ["rate", "hidden"]
-    assert found["rate"] > 0.8
+    assert list(found) == ["lr", "hidden_size"]
+    assert found["lr"] > 0.8
     record.trials = record.trials[:3]
     assert Study(record).importance() == {}, "too few to tell"
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = Record(
-        "classify", {"texts": ["a"]}, {"rate": Between(0.1, 1.0, log=True), "cell": OneOf(("gru", "lstm"))}, "m"
+    record = SweepRecord(
+        "classify", {"texts": ["a"]}, {"lr": Between(0.1, 1.0, log=True), "cell": OneOf(("gru", "lstm"))}, "m"
     )
-    record.trials = [Trial(0, {"rate": 0.5, "cell": "gru"}, "failed", None, (0.5, 0.25), 1.5, "why")]
+    record.trials = [Trial(0, {"lr": 0.5, "cell": "gru"}, "failed", None, (0.5, 0.25), 1.5, "why")]
     record.write(tmp_path)
-    assert Record.read(tmp_path) == record
+    assert SweepRecord.read(tmp_path) == record
     content = (tmp_path / "sweep.json").read_text()
     for old, new in (("failed", "done"), ("0.5", '"x"'), ('"number": 0', '"number": 1'), ("Between", "[]"), ("{", "[")):
         with pytest.raises(RunError, match="is damaged"):
-            parse_record(content.replace(old, new).encode(), "sweep.json")
-    with pytest.raises(RunError, match="of another version"):
-        parse_record(content.replace('"format": 1', '"format": 2').encode(), "sweep.json")
+            parse_sweep_record(content.replace(old, new).encode(), "sweep.json")
+    with pytest.raises(RunError, match="by another version"):
+        parse_sweep_record(content.replace('"format": 1', '"format": 2').encode(), "sweep.json")
 
 
-def test_a_cell_that_a_stranger_names_is_not_executed(file: str) -> None:
-    found = sweep(file, task="classify", trials=1, search=RANGES, **SMALL)
-    Path("evil.py").write_text("raise SystemExit('executed')\n")
-    record = Record.read(found.path)
-    record.options["cell"] = "../../evil.py:Evil"
+CELL = "import pathlib\npathlib.Path('executed').touch()\nfrom recur.cells import GRU\nclass Evil(GRU): name = ''\n"
+
+
+@pytest.mark.parametrize("place", ["options", "search", "a trial that runs", "a trial that has ended"])
+def test_a_cell_that_a_sweep_folder_names_is_executed_only_if_it_is_trusted(
+    file: str, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    become_another_user(monkeypatch)
+    found = sweep(file, task="classify", trials=1, search=RANGES, **{**SMALL, "steps": 2})
+    Path("evil.py").write_text(CELL)
+    record, evil = SweepRecord.read(found.path), "../../evil.py:Evil"
+    if place == "options":
+        record.options["cell"] = evil
+    elif place == "search":
+        record.search["cell"] = OneOf((evil,))
+    else:
+        record.search["cell"] = OneOf(("gru", "lstm"))
+        params: Any = {"hidden_size": 8, "lr": 0.01, "cell": evil}
+        record.trials.append(Trial(1, params, "running" if "runs" in place else "failed"))
     record.write(found.path)
-    with pytest.raises(RecurError, match="trust"):
+    command = ["sweep", "--resume", str(found.path), "--trials", "2", "-q"]
+    assert run(command) == 2
+    said = capsys.readouterr().err
+    assert "evil.py, 4 lines, SHA-256" in said
+    assert said.count("\n") == 1
+    assert not Path("executed").exists()
+    assert len(SweepRecord.read(found.path).trials) == len(record.trials), "no trial is started"
+    assert run([*command, "--trust"]) == 0
+    assert Path("executed").exists() is ("ended" not in place)
+
+
+def test_a_custom_cell_can_be_searched_for(file: str) -> None:
+    Path("mine.py").write_text(CELL)
+    found = sweep(file, task="classify", trials=2, search={"cell": OneOf(("mine.py:Evil",))}, **{**SMALL, "steps": 2})
+    assert [trial.state for trial in found.trials] == ["complete", "complete"]
+    assert found.trials[1].params == {"cell": "../../mine.py:Evil"}
+
+
+def test_a_text_that_a_stranger_names_is_not_opened(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(file, task="classify", trials=1, search=RANGES, out="inner/swept", **SMALL)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    again = ["sweep", "--resume", "../inner/swept", "--trials", "1", "-q"]
+    assert run(again) == 0, "this user has named the text"
+    monkeypatch.setenv("RECUR_STATE", str(tmp_path / "stranger"))
+    assert run(again) == 2
+    assert "add --allow-path ../texts.tsv" in capsys.readouterr().err
+    assert run([*again, "--allow-path", "../texts.tsv"]) == 0
+
+
+def test_links_in_a_sweep_are_not_followed(file: str, tmp_path: Path) -> None:
+    found = sweep(file, task="classify", trials=1, search=RANGES, out="swept", **SMALL)
+    record = (found.path / "sweep.json").rename(tmp_path / "mine.json")
+    content = record.read_text()
+    (found.path / "sweep.json").symlink_to(record)
+    with pytest.raises(RunError, match="is a link"):
         resume_sweep(found.path, trials=2)
+    assert record.read_text() == content
 
 
 def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--task", "classify", "--steps", "6", "--batch", "8", "--threads", "1", "--search", "hidden=4:8"]
+    flags = ["--task", "classify", "--steps", "6", "--batch-size", "8", "--threads", "1", "--search", "hidden_size=4:8"]
     found = json_of(capsys, "sweep", file, *flags, "--trials", "2")
     assert found["sweep"] == "sweeps/texts"
     assert [trial["state"] for trial in found["trials"]] == ["complete", "complete"]
@@ -299,8 +355,8 @@ def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None
     assert "trial-003" in capsys.readouterr().err
     for arguments, says in (
         (["sweep", file, "--task", "classify", "--horizon", "3"], "--horizon belongs to forecast"),
-        (["sweep", file, "--task", "classify", "--search", "hidden"], "was asked for otherwise"),
-        (["sweep", "--resume", "none"], "none is no sweep"),
+        (["sweep", file, "--task", "classify", "--search", "hidden_size"], "with different settings"),
+        (["sweep", "--resume", "none"], "none is not a sweep"),
         (["sweep", file], "say what to learn from it"),
     ):
         assert run(arguments) == 2
@@ -314,7 +370,7 @@ def test_ctrl_c_says_how_to_go_on(
 ) -> None:
     import signal
 
-    from recur.train.trainer import Trainer
+    from recur.training.trainer import Trainer
 
     ordinary = Trainer.train_on
 
@@ -324,10 +380,10 @@ def test_ctrl_c_says_how_to_go_on(
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Trainer, "train_on", interrupted)
-    flags = ["--task", "classify", "--steps", "6", "--batch", "8", "--threads", "1", "--search", "hidden=4:8"]
+    flags = ["--task", "classify", "--steps", "6", "--batch-size", "8", "--threads", "1", "--search", "hidden_size=4:8"]
     assert run(["sweep", file, *flags, "--trials", "2"]) == 130
     assert "go on with: recur sweep --resume sweeps/texts" in capsys.readouterr().err
-    assert [trial.state for trial in Record.read(Path("sweeps/texts")).trials] == ["complete", "running"]
+    assert [trial.state for trial in SweepRecord.read(Path("sweeps/texts")).trials] == ["complete", "running"]
 
 
 def test_without_optuna_it_says_so() -> None:
@@ -341,8 +397,8 @@ def test_at_the_command_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("trees.txt").write_text("".join(f"({k % 3} (1 a) ({k % 2} b))\n" for k in range(60)))
-    quick = ["--steps", "2", "--threads", "1", "--hidden", "4", "--no-baseline"]
-    assert run(["sweep", "trees.txt", *quick, "--trials", "3", "--search", "embedding=4:8", "--out", "s"]) == 0
+    quick = ["--steps", "2", "--threads", "1", "--hidden-size", "4", "--no-baseline"]
+    assert run(["sweep", "trees.txt", *quick, "--trials", "3", "--search", "embedding_size=4:8", "--out", "s"]) == 0
     shown = capsys.readouterr()
     assert "--task tree" in shown.err
     assert "train it again with" in shown.out

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 import recur
 from recur import nn as rnn
 from recur.cells import Cell, cell_names
-from recur.layers import Connections, Depth, Dropout, Init
-from recur.trusted import TRUSTED
+from recur.nn import Connections, Depth, Dropout, Init
+from recur.utils.imports import LOADABLE
 
 KINDS = ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell")
 K, D = 7, 5
@@ -76,7 +76,7 @@ def test_a_model_saved_whole_opens_with_weights_only(kind: str) -> None:
 
 @pytest.mark.parametrize("name", cell_names())
 def test_a_network_of_every_cell_opens(name: str) -> None:
-    net = recur.Recurrent(name, D, 4, layers=2, direction="both", init=Init("orthogonal"), bptt="truncated:2")
+    net = recur.Recurrent(name, D, 4, num_layers=2, direction="both", init=Init("orthogonal"), bptt="truncated:2")
     x = torch.randn(3, 4, D)
     net(x).outputs.sum().backward()
     again = opened(net)
@@ -96,7 +96,7 @@ def test_every_option_of_a_network_opens() -> None:
         "projection": 0,
         "init": Init("identity:0.5", state="learned"),
     }
-    net = recur.Recurrent("gru", D, D, layers=2, direction="both", **options).eval()
+    net = recur.Recurrent("gru", D, D, num_layers=2, direction="both", **options).eval()
     x = torch.randn(2, 3, D)
     assert torch.equal(opened(net)(x).outputs, net(x).outputs)
     projected = rnn.LSTM(D, 6, proj_size=2, backend="loop")
@@ -162,7 +162,7 @@ def test_a_file_cannot_have_a_cells_file_executed(tmp_path: Path) -> None:
 
 def test_a_network_saved_before_there_were_projections_opens() -> None:
     x = torch.randn(2, 3, D)
-    for net in (recur.Recurrent("lstm", D, 4, layers=2), rnn.LSTM(D, 4, num_layers=2)):
+    for net in (recur.Recurrent("lstm", D, 4, num_layers=2), rnn.LSTM(D, 4, num_layers=2)):
         expected = net(x)[0]
         for later in ("projection", "state_widths"):
             del vars(net)[later]
@@ -183,10 +183,10 @@ def test_import_recur_is_enough(first: str, tmp_path: Path) -> None:
     torch.save(rnn.GRU(D, 4), tmp_path / "gru.pt")
     code = f"""
 {first}, sys
-assert "recur.layers.nn" not in sys.modules
+assert "recur.nn.drop_in" not in sys.modules
 net = torch.load({str(tmp_path / "gru.pt")!r}, weights_only=True)
-assert type(net).__module__ == "recur.layers.nn"
-assert not [finder for finder in sys.meta_path if type(finder).__module__ == "recur.lazy"]
+assert type(net).__module__ == "recur.nn.drop_in"
+assert not [finder for finder in sys.meta_path if type(finder).__module__ == "recur.utils.imports"]
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -195,6 +195,6 @@ assert not [finder for finder in sys.meta_path if type(finder).__module__ == "re
 def test_the_names_that_are_trusted_exist() -> None:
     found = torch.serialization.get_safe_globals()
     names = {entry[1]: entry[0] for entry in found if isinstance(entry, tuple)}  # type: ignore[index]
-    for module, group in TRUSTED.items():
+    for module, group in LOADABLE.items():
         for name in group:
             assert names[f"{module}.{name}"] is getattr(sys.modules[module], name)

@@ -15,9 +15,10 @@ from types import ModuleType
 from typing import Any
 
 MODULES = (
-    "recur", "recur.bptt", "recur.cells", "recur.layers", "recur.nn", "recur.scan", "recur.text", "recur.ngram",
-    "recur.probes", "recur.reference", "recur.reference.elman", "recur.reference.lstm", "recur.reference.gru",
-    "recur.reference.sequence", "recur.reference.network", "recur.reference.ctc", "recur.reference.linear",
+    "recur", "recur.ops.bptt", "recur.cells", "recur.nn", "recur.ops", "recur.data.text",
+    "recur.baselines.ngram", "recur.diagnostics", "recur.reference",
+    "recur.reference.elman", "recur.reference.lstm", "recur.reference.gru",
+    "recur.reference.sequence", "recur.reference.network",
     "recur.sklearn", "recur.errors",
 )  # fmt: skip
 """What is public: these, and what the `__all__` of each names. help(recur) says so."""

@@ -7,12 +7,14 @@ draws them.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Iterator
 from html import escape, unescape
 from pathlib import Path
 
 from docs.maker.executing import Result
-from recur.wording import in_language
+from recur.i18n import catalogue, translate
 
 WORD = re.compile(r"(<text [^>]*>)([^<>]+)(</text>)")
 PARAGRAPH = 120
@@ -56,7 +58,7 @@ DRAWN = {
 
 
 def result(found: Result, folder: Path) -> Result:
-    text = "\n".join(in_language(line, "zh") if len(line) > PARAGRAPH else line for line in found["text"].split("\n"))
+    text = "\n".join(translate_printed(line) if len(line) > PARAGRAPH else line for line in found["text"].split("\n"))
     return Result(text=text, files=[figure(folder, name) for name in found["files"]])
 
 
@@ -65,7 +67,7 @@ def figure(folder: Path, name: str) -> str:
     if not name.endswith(".svg"):
         return name
     was = (folder / name).read_text(encoding="utf-8")
-    now = WORD.sub(lambda word: f"{word[1]}{escape(said(unescape(word[2])))}{word[3]}", was)
+    now = WORD.sub(lambda word: f"{word[1]}{escape(chinese_word(unescape(word[2])))}{word[3]}", was)
     if now == was:
         return name
     other = f"{name.removesuffix('.svg')}.zh.svg"
@@ -73,8 +75,44 @@ def figure(folder: Path, name: str) -> str:
     return other
 
 
-def said(word: str) -> str:
+def chinese_word(word: str) -> str:
     for pattern, chinese in DRAWN.items():
         if found := re.fullmatch(pattern, word):
             return found.expand(chinese)
-    return in_language(word, "zh")
+    return translate_printed(word)
+
+
+FIELD = re.compile(r"{(\w+)(?:![rs])?(?::[^{}]*)?}")
+
+
+@functools.cache
+def printed_messages() -> list[tuple[re.Pattern[str], str]]:
+    """Return a pattern of each English message with values as a block prints it, and its Chinese template."""
+
+    def patterns() -> Iterator[tuple[re.Pattern[str], str]]:
+        for (context, english), chinese in catalogue("zh").items():
+            if context or not FIELD.search(english):
+                continue
+            parts, names = FIELD.split(english.replace("{{", "\0").replace("}}", "\1")), set[str]()
+            pattern = ""
+            for text, name in zip(parts[::2], [*parts[1::2], ""], strict=True):
+                pattern += re.escape(text.replace("\0", "{").replace("\1", "}"))
+                if name:
+                    pattern += f"(?P={name})" if name in names else f"(?P<{name}>.+?)"
+                    names.add(name)
+            if len(FIELD.sub("", english)) > 4:  # a pattern of hardly more than values fits any text
+                yield re.compile(pattern, re.DOTALL), chinese
+
+    return sorted(patterns(), key=lambda one: -len(one[0].pattern))
+
+
+def translate_printed(text: str) -> str:
+    """Translate a message that a block printed: blocks run once, in English, so its values are read from the text."""
+    if (known := translate(text, "zh")) != text:
+        return known
+    for pattern, chinese in printed_messages():
+        if found := pattern.fullmatch(text):
+            values = {name: translate_printed(value) for name, value in found.groupdict().items()}
+            template = chinese.replace("{{", "{").replace("}}", "}")
+            return FIELD.sub(lambda field, values=values: values[field[1]], template)  # type: ignore[misc]
+    return text

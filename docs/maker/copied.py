@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ def worked_out() -> dict[str, str]:
         **of_the_scan(),
         **of_the_gpu(),
         **of_the_server(),
-        **of_two_processes(),
         **of_small_calls(),
         **of_the_diagnoses("diagnosis"),
         **of_the_diagnoses("diagnosis-first"),
@@ -86,16 +84,6 @@ def of_the_server() -> dict[str, str]:
         f"serve-steps-{sessions}-{way}": f"{steps[sessions, 'recur'] / steps[sessions, f'torch.nn.{way}']:.1f}"
         for sessions in (1, 100, 1000)
         for way in ("LSTM", "LSTMCell")
-    }
-
-
-def of_two_processes() -> dict[str, str]:
-    found = read("scaling")["measured"]
-    ratios, speeds = found["ratios"]["two"], found["tokens_per_second"]
-    return {
-        "scaling-least": f"{min(ratios):.2f}",
-        "scaling-most": f"{max(ratios):.2f}",
-        **{f"scaling-{word}": f"{round(statistics.median(speeds[word]), -2):,.0f}" for word in ("one", "two")},
     }
 
 

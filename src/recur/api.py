@@ -5,7 +5,7 @@
     recur.fit(texts, labels, task="classify", valid=(others, labels))       lists
     recur.fit(frame, task="forecast", horizon=12)                           dates from a column or the index
 
-What they return is the predictor of the task:
+They return the predictor of the task:
 
     language      Language            generate, stream, perplexity, logprob, step
     conditional   ConditionalWriter   generate(label), logprob(text, label)
@@ -15,11 +15,10 @@ What they return is the predictor of the task:
     tree          TreeClassifier
     forecast      SeriesForecaster
     grid          ImageClassifier
-    table         RowPredictor
     adding, copy  Solver
 
-All of them are called, and have `predict`, `predictions`, `evaluate`, `xray`, `run`, `model` (the network) and `task`;
-those with classes `probabilities`. See recur/tasks/predictor.py.
+All of them can be called, and have `predict`, `predictions`, `evaluate`, `xray`, `run`, `model` (the network) and
+`task`; classifiers also have `probabilities`. See recur/tasks/predictor.py.
 """
 
 from __future__ import annotations
@@ -27,34 +26,35 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from recur.data import Data
+from recur.data.frames import is_in_memory
 from recur.errors import OptionError, shown
-from recur.frames import is_data
 from recur.options import checked
 from recur.tasks import make_options, open_predictor
-from recur.tasks.contract import file_names
-from recur.tasks.recognise import choose_task
-from recur.train import Callback, train
+from recur.tasks.common.predictor import file_names
+from recur.tasks.common.registry import choose_task
+from recur.training import Callback, train
+from recur.training.in_memory_data import InMemoryData
+from recur.utils.trust import name_cell
 
 if TYPE_CHECKING:
     from recur.tasks.classify.predictor import TextClassifier
+    from recur.tasks.common.predictor import Predictor
+    from recur.tasks.common.synthetic import Solver
     from recur.tasks.conditional.predictor import ConditionalWriter
-    from recur.tasks.contract import Predictor
     from recur.tasks.forecast.predictor import SeriesForecaster
     from recur.tasks.grid.predictor import ImageClassifier
     from recur.tasks.language.predictor import Language
     from recur.tasks.seq2seq.predictor import Transducer
-    from recur.tasks.synthetic import Solver
-    from recur.tasks.table.predictor import RowPredictor
     from recur.tasks.tag.predictor import TextTagger
     from recur.tasks.tree.predictor import TreeClassifier
 
 Texts = Any
-"""Names of files: str | Path | Sequence[str | Path]; or data: a frame, a series, an array, a list of pairs."""
-Out = str | Path | None
+"""Names of files (str | Path | Sequence[str | Path]), or data: a frame, a series, an array, a list of pairs."""
+RunPath = str | Path
 
 
 @overload
@@ -74,8 +74,6 @@ def fit(texts: Texts, *, task: Literal["forecast"], **options: Any) -> SeriesFor
 @overload
 def fit(texts: Texts, *, task: Literal["grid"], **options: Any) -> ImageClassifier: ...
 @overload
-def fit(texts: Texts, *, task: Literal["table"], **options: Any) -> RowPredictor: ...
-@overload
 def fit(*, task: Literal["adding", "copy"], **options: Any) -> Solver[Any]: ...
 @overload
 def fit(texts: Texts | None = ..., answers: Any = ..., *, task: str | None = ..., **options: Any) -> Predictor[Any]: ...
@@ -84,30 +82,34 @@ def fit(
     answers: Any = None,
     *,
     task: str | None = None,
-    out: Out = None,
+    out: RunPath | None = None,
     callback: Callback | None = None,
     trust: bool = False,
     **options: Any,
 ) -> Predictor[Any]:
-    """Train on a text or a table, as `recur train` does, and return the model for use.
+    """Train on files or on data in memory, as `recur train` does, and return the model.
 
-    Files by name, or data in memory: a frame with columns named by `text` and `label` (pairs: `source` and `target`;
-    tags: `words` and `tags`), inputs and their `answers`, or a list of such pairs; a table, a series or an array, for a
-    task that reads one. `valid` and `test` are as `texts` is, inputs and answers as a tuple. What is in memory is
-    written into the run, which can be resumed and moved like any other.
-
-    Without a task, the file decides, where there is no doubt. Options are those of `recur train --task TASK --help`.
-    Without `out`, the run's folder is a temporary one, which goes when the model does. To `trust` the run that this one
-    begins with (`from_`) is to execute a cell that it carries, though one has not trained with it.
+    Args:
+        texts: names of files, or data: a frame with columns named by `text` and `label` (pairs: `source` and `target`;
+            tags: `words` and `tags`), a list of (input, answer) pairs, or a table, a series or an array for a task that
+            reads one. `valid` and `test` are given in the same form. Data is written into the run, which can be resumed
+            and moved like any other.
+        answers: labels or targets, if `texts` is a list of inputs alone.
+        task: by default, the task that the file implies, if that is unambiguous.
+        out: folder of the run; by default a temporary one, which is removed with the model.
+        trust: execute the custom cell of the run that this one starts from (`from_`), though you have not trained with
+            it.
+        options: those of `recur train --task TASK --help`.
 
     >>> texts, labels = ["good", "bad"] * 30, ["pos", "neg"] * 30
-    >>> model = recur.fit(texts, labels, task="classify", hidden=8, steps=20, seed=1)
+    >>> model = recur.fit(texts, labels, task="classify", hidden_size=8, steps=20, seed=1)
     >>> model("good"), model(["bad", "good"])
     ('pos', ['neg', 'pos'])
     """
     out = None if out is None else _folder("out", out)
+    name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
-    data = Data.of(given, options) if answers is not None or is_data(given) else None
+    data = InMemoryData.of(given, options) if answers is not None or is_in_memory(given) else None
     if data is None:
         names = [] if texts is None else file_names(texts)
         if texts is not None and not names:
@@ -120,7 +122,7 @@ def fit(
     folder = Path(tempfile.mkdtemp(prefix="recur-") if out is None else out)
     run = folder / "run" if out is None else folder
     try:
-        fields = options if data is None else data.written(task, run, callback)
+        fields = options if data is None else data.write(task, run, callback)
         outcome = train(make_options(task, fields), run, callback, trust=trust)
         predictor = open_predictor([outcome.run.path], outcome.summary["device"])
     except BaseException:
@@ -133,76 +135,71 @@ def fit(
 
 
 def _folder(name: str, given: object) -> str | Path:
-    """A path that a system can have."""
+    """Return a path; refuse what cannot be one."""
     if not isinstance(given, str | Path) or "\0" in str(given):
         raise OptionError(f"{name} must be the path of a folder, got {shown(given)}")
     return Path(checked(name, given, str))
 
 
+class Consent(TypedDict, total=False):
+    """Permissions of a run of another user that `load` opens."""
+
+    trust: bool
+    changed_text: bool
+    allow_path: Sequence[str | Path]
+
+
+@overload
+def load(run: RunPath, device: str = ..., *, task: Literal["language"], **consent: Unpack[Consent]) -> Language: ...
 @overload
 def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["language"]
-) -> Language: ...
-@overload
-def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["conditional"]
+    run: RunPath, device: str = ..., *, task: Literal["conditional"], **consent: Unpack[Consent]
 ) -> ConditionalWriter: ...
 @overload
-def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["seq2seq"]
-) -> Transducer: ...
+def load(run: RunPath, device: str = ..., *, task: Literal["seq2seq"], **consent: Unpack[Consent]) -> Transducer: ...
 @overload
 def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["classify"]
+    run: RunPath, device: str = ..., *, task: Literal["classify"], **consent: Unpack[Consent]
 ) -> TextClassifier: ...
 @overload
-def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["tag"]
-) -> TextTagger: ...
+def load(run: RunPath, device: str = ..., *, task: Literal["tag"], **consent: Unpack[Consent]) -> TextTagger: ...
+@overload
+def load(run: RunPath, device: str = ..., *, task: Literal["tree"], **consent: Unpack[Consent]) -> TreeClassifier: ...
 @overload
 def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["tree"]
-) -> TreeClassifier: ...
-@overload
-def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["forecast"]
+    run: RunPath, device: str = ..., *, task: Literal["forecast"], **consent: Unpack[Consent]
 ) -> SeriesForecaster: ...
 @overload
-def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["grid"]
-) -> ImageClassifier: ...
+def load(run: RunPath, device: str = ..., *, task: Literal["grid"], **consent: Unpack[Consent]) -> ImageClassifier: ...
 @overload
 def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["table"]
-) -> RowPredictor: ...
-@overload
-def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["adding", "copy"]
+    run: RunPath, device: str = ..., *, task: Literal["adding", "copy"], **consent: Unpack[Consent]
 ) -> Solver[Any]: ...
 @overload
+def load(run: RunPath, device: str = ..., *, task: str | None = ..., **consent: Unpack[Consent]) -> Predictor[Any]: ...
 def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: str | None = ...
-) -> Predictor[Any]: ...
-
-
-def load(
-    run: str | Path,
+    run: RunPath,
     device: str = "auto",
     *,
     trust: bool = False,
     changed_text: bool = False,
+    allow_path: Sequence[str | Path] = (),
     task: str | None = None,
 ) -> Predictor[Any]:
-    """The model of a run, with its best weights, for use. With `task`, a run of another one is refused. To `trust` a
-    run is to execute a cell that it carries, though one has not trained with it; with `changed_text`, a text that it
-    learned from may have been changed since.
+    """Return the model of a run, with its best weights.
 
-    >>> model = recur.fit("names.tsv", task="classify", hidden=8, steps=2, out="runs/names")
+    Args:
+        trust: execute the custom cell of the run, though you have not trained with it.
+        changed_text: accept training texts that were changed since.
+        allow_path: files outside of the run's folder that may be opened, though you have not trained with them.
+        task: refuse a run of any other task.
+
+    >>> model = recur.fit("names.tsv", task="classify", hidden_size=8, steps=2, out="runs/names")
     >>> recur.load("runs/names").probabilities("Nabc7").keys()
     dict_keys(['Greek', 'Irish'])
     """
     predictor = open_predictor([_folder("run", run)], device, trust)
-    predictor.changed_text = changed_text
+    predictor.changed_text, predictor.allow_path = changed_text, allow_path
     if task is not None and predictor.task.name != task:
         raise OptionError(f"{run} is a run of the task {predictor.task.name}, not {task}")
     return predictor

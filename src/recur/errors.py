@@ -1,19 +1,19 @@
-"""What recur raises, and nothing else does.
+"""Exceptions that recur raises.
 
     RecurError
     ├── ShapeError     (ValueError)  a tensor's rank, width or batch is not what the cell needs
-    ├── DtypeError     (TypeError)   tensors of different dtypes meet
-    ├── DeviceError    (ValueError)  tensors on different devices meet
+    ├── DtypeError     (TypeError)   tensors have different dtypes
+    ├── DeviceError    (ValueError)  tensors are on different devices
     ├── OptionError    (ValueError)  an option's value is out of its range or unknown
-    ├── CellError      (ValueError)  a cell breaks its contract, or is not known
-    ├── BackendError   (ValueError)  a backend asked for by name cannot run this call
-    ├── TextError      (ValueError)  a text, a vocabulary or a file of counts cannot be used as it is
-    │   └── TooLargeError            … is too large for this memory
-    ├── RunError       (ValueError)  a run folder is missing something, damaged or in the way
-    ├── TrainingError  (ArithmeticError)  training cannot go on: its loss exploded or is not a number
-    └── RankError      of several processes that train together one has failed
+    ├── CellError      (ValueError)  a cell breaks its contract, or is unknown
+    ├── BackendError   (ValueError)  a backend requested by name cannot run this call
+    ├── TextError      (ValueError)  a text, a vocabulary or a file of counts is invalid
+    │   └── TooLargeError            an input is too large for the memory
+    ├── RunError       (ValueError)  a run folder is incomplete, damaged or in the way
+    ├── TrainingError  (ArithmeticError)  training has diverged: the loss is too large or not a number
+    └── RankError      one of several training processes has failed
 
-Each message says what was expected, what came, and what to try.
+Each message says what was expected, what was given, and what to try.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
+
+from recur.i18n import Message
 
 __all__ = [
     "BackendError",
@@ -39,7 +41,7 @@ __all__ = [
 
 
 class RecurError(Exception):
-    """The root of every error that recur raises on purpose.
+    """Base class of all errors that recur raises.
 
     >>> try:
     ...     recur.make_cell("grue")
@@ -59,7 +61,7 @@ class ShapeError(RecurError, ValueError):
 
 
 class DtypeError(RecurError, TypeError):
-    """Tensors of different dtypes meet.
+    """Tensors have different dtypes.
 
     >>> recur.Recurrent("gru", 3, 4)(torch.zeros(2, 5, 3, dtype=torch.float64))
     Traceback (most recent call last):
@@ -68,7 +70,7 @@ class DtypeError(RecurError, TypeError):
 
 
 class DeviceError(RecurError, ValueError):
-    """Tensors on different devices meet.
+    """Tensors are on different devices.
 
     >>> recur.Recurrent("gru", 3, 4)(torch.zeros(2, 5, 3, device="meta"))
     Traceback (most recent call last):
@@ -86,7 +88,7 @@ class OptionError(RecurError, ValueError):
 
 
 class CellError(RecurError, ValueError):
-    """A cell breaks its contract, or is not known.
+    """A cell breaks its contract, or is unknown.
 
     >>> recur.make_cell("no-such-cell")
     Traceback (most recent call last):
@@ -95,7 +97,7 @@ class CellError(RecurError, ValueError):
 
 
 class BackendError(RecurError, ValueError):
-    """A backend asked for by name cannot run this call.
+    """A backend requested by name cannot run this call.
 
     >>> recur.Recurrent("gru2014", 3, 4, backend="native")(torch.randn(2, 5, 3))
     Traceback (most recent call last):
@@ -104,16 +106,16 @@ class BackendError(RecurError, ValueError):
 
 
 class TextError(RecurError, ValueError):
-    """A text, a vocabulary or a file of counts cannot be used as it is.
+    """A text, a vocabulary or a file of counts is invalid.
 
-    >>> recur.text.parse_tree("(1 (0 not)")
+    >>> recur.data.text.parse_tree("(1 (0 not)")
     Traceback (most recent call last):
     recur.errors.TextError: ...
     """
 
 
 class TooLargeError(TextError):
-    """A text is larger than what is asked of it can be done with in this memory.
+    """An input is too large for the memory of this machine.
 
     >>> issubclass(recur.errors.TooLargeError, recur.errors.TextError)
     True
@@ -121,7 +123,7 @@ class TooLargeError(TextError):
 
 
 class RunError(RecurError, ValueError):
-    """A run folder is missing something, damaged or in the way.
+    """A run folder is incomplete, damaged or in the way.
 
     >>> recur.load("no-such-run")
     Traceback (most recent call last):
@@ -130,7 +132,7 @@ class RunError(RecurError, ValueError):
 
 
 class TrainingError(RecurError, ArithmeticError):
-    """Training cannot go on: its loss exploded or is not a number.
+    """Training has diverged: the loss is too large or not a number.
 
     >>> issubclass(recur.errors.TrainingError, ArithmeticError)
     True
@@ -138,7 +140,7 @@ class TrainingError(RecurError, ArithmeticError):
 
 
 class RankError(RecurError):
-    """Of several processes that train together one has failed: this one, or another, which says so itself.
+    """One of several training processes has failed: this one (`mine`), or another, which reports the error.
 
     >>> recur.errors.RankError("rank 1 has failed", mine=False).mine
     False
@@ -150,7 +152,7 @@ class RankError(RecurError):
 
 
 LISTED = 50
-"""Names that a message lists at most: a table may have a million columns."""
+"""Most names that a message lists: a table may have a million columns."""
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
@@ -158,7 +160,7 @@ _REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple = 4, 10, 10
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: as Python writes it, but for what is long or deep."""
+    """Return the repr of a value for a message, shortened if it is long or deep."""
     try:
         return _REPR.repr(value)
     except (ValueError, RecursionError):  # a number of more digits than Python writes
@@ -166,14 +168,16 @@ def shown(value: object) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names between commas, not more than a line bears."""
+    """Return names joined by commas, at most LISTED of them."""
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     return ", ".join(names[:LISTED]) + more
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """The line for a name that is not among those known, with the nearest one offered."""
+    """Return the message for an unknown name, with the most similar known one."""
     known = sorted(known)
     near = difflib.get_close_matches(name[:LISTED], known[: 20 * LISTED], n=1) if isinstance(name, str) else []
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown {kind} {shown(name)}; {hint}known: {listed(known)}"
+    values = {"kind": kind, "name": shown(name), "known": listed(known)}
+    if near:
+        return Message("unknown {kind} {name}; did you mean {near!r}? known: {known}", near=near[0], **values)
+    return Message("unknown {kind} {name}; known: {known}", **values)

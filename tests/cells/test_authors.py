@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from recur.cells import Cell, make_cell
-from recur.scan import scan
+from recur.ops import scan
 from tests.support import DOUBLE, HERE, close
 
 B, T, D, H = 3, 7, 6, 6

@@ -13,8 +13,8 @@ from torch.nn.functional import linear
 
 from recur.cells import GRU, LSTM, Cell, make_cell
 from recur.errors import CellError, ShapeError
-from recur.layers import Conditioned, Init, Recurrent
-from recur.scan import scan
+from recur.nn import Conditioned, Init, Recurrent
+from recur.ops import scan
 from tests.support import DOUBLE, HERE, ISAS, all_close, close, core, needs_core
 
 CPU = [backend for backend in HERE if backend != "torch"]
@@ -27,7 +27,7 @@ def test_a_projected_lstm_is_that_of_torch(backend: str, bias: bool, layers: int
     both = direction == "both"
     theirs = nn.LSTM(4, 5, layers, bias=bias, batch_first=True, bidirectional=both, proj_size=3, **DOUBLE)
     ours = Recurrent(
-        "lstm", 4, 5, layers=layers, bias=bias, direction=direction, projection=3, backend=backend, **DOUBLE
+        "lstm", 4, 5, num_layers=layers, bias=bias, direction=direction, projection=3, backend=backend, **DOUBLE
     )
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 6, 4, requires_grad=True, **DOUBLE)
@@ -62,7 +62,7 @@ def test_a_cell_that_reads_its_output_cannot_be_projected() -> None:
 
 
 def test_a_projected_network_streams() -> None:
-    net = Recurrent(LSTM(), 3, 5, layers=2, projection=2, **DOUBLE)
+    net = Recurrent(LSTM(), 3, 5, num_layers=2, projection=2, **DOUBLE)
     x = torch.randn(2, 4, 3, **DOUBLE)
     outputs = net(x).outputs
     stream = net.stream(2)
@@ -129,7 +129,7 @@ class Rotation(Cell):
 
 @pytest.mark.parametrize("backend", CPU)
 def test_several_states_are_the_output(backend: str) -> None:
-    net = Recurrent(Rotation(), 3, 4, layers=2, backend=backend, **DOUBLE)
+    net = Recurrent(Rotation(), 3, 4, num_layers=2, backend=backend, **DOUBLE)
     assert net.output_size == 8
     x = torch.randn(2, 5, 3, **DOUBLE)
     outputs, state, _ = net(x)

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from recur.cells import DeepTransition, IndRNN, Leaky, make_cell
+from recur.cells import DeepTransition, make_cell
+from recur.cells.indrnn import IndRNN
+from recur.cells.leaky import Leaky
 from recur.errors import OptionError
-from recur.scan import scan
+from recur.ops import scan
 from tests.support import ALL_CELLS, Case, close, random_weights
 
 

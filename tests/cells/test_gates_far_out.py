@@ -11,8 +11,8 @@ from torch import Tensor
 
 from recur.cells import make_cell
 from recur.errors import OptionError
-from recur.layers import Init, Recurrent
-from recur.scan import scan
+from recur.nn import Init, Recurrent
+from recur.ops import scan
 from tests.support import DOUBLE, HERE, TOLERANCE, close, random_weights
 
 CPU = [backend for backend in HERE if backend != "torch"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recur.cells import GRU, LSTM, LSTM1997, Elman, Leaky, PeepholeLSTM
-from recur.scan import scan
+from recur.cells import GRU, LSTM, Elman
+from recur.cells.leaky import Leaky
+from recur.cells.lstm1997 import LSTM1997
+from recur.cells.peephole import PeepholeLSTM
+from recur.ops import scan
 from tests.support import close, random_weights
 
 OPEN = 60.0  # σ(60) is 1 in double precision, σ(−60) is 0 to 26 digits

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from recur import cells
-from recur.cells import GRU, Cell, DeepTransition, Elman, Leaky, MinGRU, cell_names, make_cell
+from recur.cells import GRU, Cell, DeepTransition, Elman, cell_names, make_cell
+from recur.cells.leaky import Leaky
+from recur.cells.mingru import MinGRU
 from recur.cells.registry import VARIANTS
 from recur.errors import CellError, OptionError
-from recur.layers import Recurrent
-from recur.scan import scan
+from recur.nn import Recurrent
+from recur.ops import scan
 from tests.support import random_weights
 
 MINE = """

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from recur.cli.app import OUT_OF_MEMORY, app, run
-from recur.native import library
+from recur.ops.cpu import library
 from tests.cuda.test_tuning import Described
 from tests.support import HERE, ISAS, core, needs_core
 
@@ -184,20 +184,21 @@ def test_doctor_says_what_the_core_lacks(capsys: pytest.CaptureFixture[str], mon
 
 
 def test_doctor_says_what_the_gpu_can_do(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.cuda.report.no_gpu", lambda: "torch sees no GPU")
+    monkeypatch.setattr("recur.ops.cuda.report.no_gpu", lambda: "torch sees no GPU")
     found = json_of(capsys, "doctor")["cuda"]
     assert found["missing"] == "torch sees no GPU"
     assert {"compiler", "cache"} <= set(found)
-    ways = {"one step a launch": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
+    exchanges = {"one launch per step": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
     described = {
         "name": "NVIDIA A100", "capability": "8.0", "multiprocessors": 108, "shared_kib": 163, "driver": "CUDA 13.0",
-        "compiler": "NVRTC 13.0", "cache": "/tmp/x: 3 kernels", "table": "12 problems, shipped", "ways": ways,
+        "compiler": "NVRTC 13.0", "cache": "/tmp/x: 3 kernels", "table": "12 problems, shipped", "exchanges": exchanges,
     }  # fmt: skip
-    monkeypatch.setattr("recur.cuda.report.report", lambda: described)
+    monkeypatch.setattr("recur.ops.cuda.report.gpu_report", lambda: described)
     assert json_of(capsys, "doctor")["cuda"] == described
     assert run(["doctor"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    for said in ("NVIDIA A100, compute capability 8.0, 108 multip", "measured 12 problems", "one step a launch works"):
+    facts = "NVIDIA A100, compute capability 8.0, 108 multip", "measured 12 problems", "one launch per step works"
+    for said in facts:
         assert said in printed
     assert "state by cluster needs compute capability 9.0" in printed
 
@@ -205,14 +206,14 @@ def test_doctor_says_what_the_gpu_can_do(capsys: pytest.CaptureFixture[str], mon
 def test_doctor_measures_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recur.cuda.report.no_gpu", lambda: "torch sees no GPU")
+    monkeypatch.setattr("recur.ops.cuda.report.no_gpu", lambda: "torch sees no GPU")
     assert run(["doctor", "--tune"]) != 0
     assert "there is nothing to measure: torch sees no GPU" in capsys.readouterr().err
-    monkeypatch.setattr("recur.cuda.report.no_gpu", lambda: None)
-    monkeypatch.setattr("recur.cuda.missing.missing", lambda index: None)
-    monkeypatch.setattr("recur.cuda.measuring.OnGPU", Described)
+    monkeypatch.setattr("recur.ops.cuda.report.no_gpu", lambda: None)
+    monkeypatch.setattr("recur.ops.cuda.dispatch.missing_reason", lambda index: None)
+    monkeypatch.setattr("recur.ops.cuda.report.GpuTuningTarget", Described)
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path))
-    monkeypatch.setattr("recur.cuda.tuning.SHIPPED", tmp_path / "none")  # what is shipped is known
+    monkeypatch.setattr("recur.ops.cuda.tuning.SHIPPED_TABLES", tmp_path / "none")  # what is shipped is known
     found = json_of(capsys, "doctor", "--tune")
     path = tmp_path / "tables" / "h200.json"
     assert found == {"device": "NVIDIA H200", "problems": 3, "measured": 2, "path": str(path)}
@@ -243,14 +244,14 @@ def test_doctor_measures_a_gpu(
         ("ngram --temperature 0", "--temperature must be above 0"),
         ("ngram --sample 3 --seed -1", "seed must be a whole number in 0"),
         ("doctor --seed 99999999999999999999", "seed must be a whole number in 0"),
-        ("cell gru other", "other: nothing is to be named here; see recur cell --help"),
+        ("cell gru other", "unexpected argument other; see recur cell --help"),
         ("eval nothing.txt --beam 2 short.txt", "no run among nothing.txt, short.txt"),
         ("eval empty --max-change -1", "max_change must not be negative"),
         ("predict --beam 2", "no run: a run is a folder with a manifest.json"),
-        ("ngram --sample 3 --prompt ☃", "never saw: '☃'"),
+        ("ngram --sample 3 --prompt ☃", "not in the vocabulary: '☃'"),
         ("ngram --load words.arpa", "is a model of words, such as 'word'; read it with --token word"),
-        ("ngram --max-size 4", "max_size must be above 4"),
-        ("ngram --unheard-of", "Unknown option"),
+        ("ngram --max-vocab-size 4", "max_vocab_size must be above 4"),
+        ("ngram --unheard-of", "unknown option --unheard-of. See recur ngram --help."),
         ("stats --figure zipf.xyz", "xyz"),
         ("stats --figure absent/zipf.png", "No such file"),
         ("ngrm", 'Did you mean "ngram"'),
@@ -280,7 +281,7 @@ def test_a_full_memory_is_one_line(
     def full(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("recur.text.Corpus.of", full)
+    monkeypatch.setattr("recur.data.text.Corpus.of", full)
     assert run(["stats", book]) == 2
     assert capsys.readouterr().err == f"recur: {OUT_OF_MEMORY}\n"
 
@@ -304,7 +305,7 @@ def test_a_cell_that_prints_or_leaves_does_neither_for_us(
         print("from its step")
         sys.exit(0)
 
-    monkeypatch.setattr("recur.probes.cell.examine", leaves)
+    monkeypatch.setattr("recur.diagnostics.cell_check.examine", leaves)
     loud, gone = tmp_path / "loud.py", tmp_path / "gone.py"
     loud.write_text("print('from its file')\nfrom recur.cells import GRU\nclass G(GRU): pass\n")
     gone.write_text("import sys\nsys.exit(0)\n")

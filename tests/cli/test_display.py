@@ -11,7 +11,7 @@ from rich.console import Console
 from recur.cli.display import Display
 from recur.cli.options import Output
 from recur.cli.screen import Screen
-from recur.train import Event
+from recur.training import Event
 
 MEASURED: dict[str, Any] = {
     "step": 40, "epoch": 1, "seconds": 2.0, "progress": 0.5, "predictions_per_second": 1234.0, "train_loss": 1.2,

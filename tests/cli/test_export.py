@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 import recur
 from recur.cli.app import run
 from recur.export import TARGETS
-from recur.layers import Connections, Recurrent
+from recur.nn import Connections, Recurrent
 from tests.cli.test_cli import json_of
 from tests.support import needs_core
 
 pytestmark = needs_core
 
-QUICK = ["--hidden", "6", "--threads", "1", "--steps", "2", "--no-baseline", "--quiet"]
+QUICK = ["--hidden-size", "6", "--threads", "1", "--steps", "2", "--no-baseline", "--quiet"]
 
 OWN = """
 from torch import sigmoid, tanh
@@ -83,16 +83,16 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     lm = folder / "lm"
     known = ", ".join(sorted(TARGETS))
     assert f"unknown target 'onx'; did you mean 'onnx'? known: {known}" in refusal(capsys, lm, "--to", "onx", "m.x")
-    assert "name it with --to: c, onnx, html, torch, safetensors" in refusal(capsys, lm, folder / "model.bin")
+    assert "choose the format with --to: c, onnx, html, torch, safetensors" in refusal(capsys, lm, folder / "model.bin")
     assert "no run among" in refusal(capsys, folder, folder / "model.onnx")
     assert "nowhere is no folder" in refusal(capsys, lm, folder / "nowhere" / "model.onnx")
     assert "is a folder" in refusal(capsys, lm, "--to", "onnx", folder)
     assert "--quantize is not for --to torch" in refusal(capsys, lm, folder / "model.pt2", "--quantize")
-    assert "--longest is not for --to onnx" in refusal(capsys, lm, folder / "model.onnx", "--longest", 9)
+    assert "--max-length is not for --to onnx" in refusal(capsys, lm, folder / "model.onnx", "--max-length", 9)
     said = refusal(capsys, folder / "none", folder / "model.onnx")
     assert "the cell gru2014 has no program to export: GRU2014 has pointwise = False" in said
     said = refusal(capsys, folder / "own", folder / "own.safetensors")
-    assert "torch.nn has no Mine: LSTM, GRU and RNN are plain; --to torch and --to onnx take it whole" in said
+    assert "torch.nn has no Mine: expected LSTM, GRU or RNN; --to torch and --to onnx export the whole model" in said
     assert not [*folder.glob("model.onnx"), *folder.glob("model.pt2"), *folder.glob("own.safetensors")]
 
 
@@ -100,14 +100,17 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     ("network", "why"),
     [
         (Recurrent("elman", 3, 4, projection=2), "torch.nn has no elman with a projection"),
-        (Recurrent("lstm", 3, 4, direction="backward"), "torch.nn reads forward or both ways"),
-        (Recurrent("lstm", 3, 4, layers=2, top=2), "torch.nn's layers are of one width"),
-        (Recurrent("lstm", 3, 4, layers=2, connections=Connections(residual=True)), "no residual or skip connections"),
+        (Recurrent("lstm", 3, 4, direction="backward"), "torch.nn has no backward-only network"),
+        (Recurrent("lstm", 3, 4, num_layers=2, top=2), "torch.nn has one hidden size for all layers"),
+        (
+            Recurrent("lstm", 3, 4, num_layers=2, connections=Connections(residual=True)),
+            "no residual connections",
+        ),
     ],
     ids=["projected", "backward", "widths", "residual"],
 )
 def test_networks_that_torch_nn_has_not(network: Recurrent, why: str) -> None:
-    from recur.export.weights import check_plain
+    from recur.export.torch_export import check_torch_layer
 
-    with pytest.raises(recur.RecurError, match=f"{why}.*--to torch and --to onnx take it whole"):
-        check_plain(network)
+    with pytest.raises(recur.RecurError, match=f"{why}.*--to torch and --to onnx export the whole model"):
+        check_torch_layer(network)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from recur.cli.app import run
+from recur.cli.display import confusion_table
 from recur.cli.options import Output
-from recur.cli.results import confusion_table
 from recur.cli.screen import Screen
-from recur.run import Run
+from recur.runs import Run
 from recur.tasks import task_of_run
 from tests.cli.test_cli import json_of
 
-QUICK = ["--hidden", "8", "--threads", "1", "--steps", "3", "-q"]
+QUICK = ["--hidden-size", "8", "--threads", "1", "--steps", "3", "-q"]
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 TRAIN = {
-    "classify": "names.tsv --task classify --token char --embedding 6 --pool max",
-    "tag": "tagged.conll --task tag --token word --embedding 6 --direction both",
-    "tree": "trees.txt --task tree --compose tree-lstm --structure given --embedding 6",
+    "classify": "names.tsv --task classify --token char --embedding-size 6 --pool max",
+    "tag": "tagged.conll --task tag --token word --embedding-size 6 --direction both",
+    "tree": "trees.txt --task tree --compose tree-lstm --structure given --embedding-size 6",
     "forecast": "airline.csv --task forecast --target Passengers --horizon 12 --season 12",
     "adding": "--task adding --length 10",
-    "copy": "--task copy --length 4 --embedding 6",
+    "copy": "--task copy --length 4 --embedding-size 6",
 }
 
 

@@ -11,7 +11,7 @@ from recur.cli.app import run
 from recur.tasks import options_class, read_config, task_names
 from tests.cli.test_cli import json_of
 
-QUICK = ["--hidden", "6", "--threads", "1", "--steps", "2", "--no-baseline"]
+QUICK = ["--hidden-size", "6", "--threads", "1", "--steps", "2", "--no-baseline"]
 
 
 @pytest.fixture
@@ -34,22 +34,47 @@ def flags(text: str) -> set[str]:
 
 
 def test_help_has_the_tasks_and_what_they_share_in_groups(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "--help"]) == 0
+    assert run(["train", "--help-all"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in task_names())
     assert all(title in shown for title in ("Network", "Optimisation", "Budget", "Machine", "Run"))
-    assert {"rate", "cell", "minutes", "device", "config", "out"} <= flags(shown)
+    assert {"lr", "cell", "minutes", "device", "config", "out"} <= flags(shown)
     assert not {"horizon", "attention", "pool", "token"} & flags(shown)
+
+
+@pytest.mark.parametrize("task", [None, *task_names()])
+@pytest.mark.parametrize("columns", [80, 100])
+def test_help_fits_two_screens(
+    task: str | None, columns: int, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run(["train", *(["--task", task] if task else []), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= 50
+    assert "--help-all` lists every option" in shown
+    assert {"task", "out", "epochs", "minutes"} <= flags(shown)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("--learning-rate", {"--lr"}), ("--num-unit", {"--hidden-size"}), ("--epoch", {"--epochs"})],
+)
+def test_an_unknown_flag_gets_a_suggestion(
+    typed: str, meant: set[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "book.txt", typed, "3"]) == 2
+    said = capsys.readouterr().err
+    assert any(f"unknown option {typed}; did you mean {flag}? See recur train --help." in said for flag in meant)
 
 
 @pytest.mark.parametrize("task", task_names())
 def test_help_on_a_task_has_its_options_and_no_others(
     task: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["train", "--task", task, "--help"]) == 0
+    assert run(["train", "--task", task, "--help-all"]) == 0
     shown = flags(capsys.readouterr().out)
     own = {name.rstrip("_") for name in options_class(task).names()} - {"texts"}
-    run_flags = {"task", "config", "out", "folds", "tensorboard", "trust", "json", "quiet", "help"}
+    run_flags = {"task", "config", "out", "folds", "tensorboard", "trust", "json", "quiet", "help", "help_all"}
     negative = {f"no_{name}" for name in own}
     assert own | run_flags <= shown
     assert not {name for name in shown - own - run_flags - negative if name not in ("label", "direction")}
@@ -57,12 +82,12 @@ def test_help_on_a_task_has_its_options_and_no_others(
 
 def test_what_is_typed_stands_above_the_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "inner").mkdir()
-    content = 'task = "language"\ntexts = ["../book.txt"]\nhidden = 5\nlayers = 2\nsteps = 2\n'
+    content = 'task = "language"\ntexts = ["../book.txt"]\nhidden_size = 5\nnum_layers = 2\nsteps = 2\n'
     (here / "inner" / "c.toml").write_text(content)
-    options = ["--threads", "1", "--no-baseline", "--hidden", "7"]
+    options = ["--threads", "1", "--no-baseline", "--hidden-size", "7"]
     json_of(capsys, "train", "--config=inner/c.toml", *options, "--out", "a")
     found = read_config(here / "a" / "config.toml")
-    assert (found["hidden"], found["layers"]) == (7, 2)
+    assert (found["hidden_size"], found["num_layers"]) == (7, 2)
     assert [Path(str(name)).resolve() for name in found["texts"]] == [here / "book.txt"]  # type: ignore[attr-defined]
     json_of(capsys, "train", "other.txt", "--config", "inner/c.toml", *options, "--out", "b")
     found = read_config(here / "b" / "config.toml")
@@ -103,7 +128,7 @@ def test_a_list_is_a_flag_repeated(here: Path, capsys: pytest.CaptureFixture[str
 
 def test_symbols_between_spaces_are_seen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "g2p.tsv").write_text("".join(f"ab{k}\ta b tʃ {k % 10}\n" for k in range(100)))
-    json_of(capsys, "train", "g2p.tsv", "--task", "seq2seq", *QUICK, "--embedding", "4", "--out", "r")
+    json_of(capsys, "train", "g2p.tsv", "--task", "seq2seq", *QUICK, "--embedding-size", "4", "--out", "r")
     found = read_config(here / "r" / "config.toml")
     assert (found["source_token"], found["target_token"]) == ("char", "space")
 
@@ -114,11 +139,11 @@ def test_symbols_between_spaces_are_seen(here: Path, capsys: pytest.CaptureFixtu
         ("train book.txt --horizon 3", "--horizon belongs to forecast; the task here is language"),
         ("train book.txt --no-feedback", "--no-feedback belongs to conditional and seq2seq"),
         ("train book.txt --hiden 3", "--hiden"),
-        ("train --config", "--config needs a value behind it"),
-        ("train --task", "--task needs a value behind it"),
-        ("train --task classify", "the task classify learns from a file; name one"),
-        ("train --task forecast", "the task forecast learns from a file; name one"),
-        ("train --texts book.txt --quiet", "texts have no flag: recur train FILE"),
+        ("train --config", "--config needs a value"),
+        ("train --task", "--task needs a value"),
+        ("train --task classify", "the task classify trains on files; name one"),
+        ("train --task forecast", "the task forecast trains on files; name one"),
+        ("train --texts book.txt --quiet", "training files are positional arguments: recur train FILE"),
         ("train --config list.toml", "list.toml: task must be text, got 3"),
         ("train --config other.toml", "other.toml: --horizon belongs to forecast; the task here is language"),
         ("train book.txt --schedule often --out new", "schedule 'often' is not one of"),
@@ -136,3 +161,17 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert said.count("\n") == 1
     assert says in said
     assert not (here / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["[x", "{x", '["a"]', "[1, 2]", '{"a": 1}'])
+def test_a_name_that_looks_like_json_is_a_name(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, reads in (
+        (["predict", "absent", name], "absent"),
+        (["train", name, "--task", "language"], name),
+        (["train", "absent.txt", "--task", "language", "--valid", name], "absent.txt"),
+        (["ngram", name], name),
+    ):
+        assert run(arguments) == 2
+        said = capsys.readouterr().err
+        assert "JSON" not in said
+        assert reads in said

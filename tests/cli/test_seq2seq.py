@@ -16,15 +16,15 @@ import torch
 import recur
 from recur.cli.app import run
 from recur.errors import OptionError, TextError
-from recur.run import Run
+from recur.runs import Run
 from tests.cli.test_cli import json_of
 from tests.support import close
 
 WORDS = [a + b for a in ("ba", "de", "ki", "lo", "mu", "ne", "po") for b in ("", "n", "st", "ra", "lo", "ki")]
 SMALL = [
-    *("--cell", "lstm", "--clip", "1"),
-    *("--hidden", "32", "--embedding", "16", "--batch", "8", "--threads", "1"),
-    *("--rate", "0.02", "--dropout-output", "0", "--steps", "150"),
+    *("--cell", "lstm", "--grad-clip", "1"),
+    *("--hidden-size", "32", "--embedding-size", "16", "--batch-size", "8", "--threads", "1"),
+    *("--lr", "0.02", "--dropout-output", "0", "--steps", "150"),
 ]
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "names.tsv").write_text("".join(f"{'Vowel' if w[-1] in 'aeiou' else 'Other'}\t{w}\n" for w in WORDS))
     table = ["--valid", str(here / "pairs.tsv"), "--test", str(here / "pairs.tsv")]
     for seed in ("0", "1"):
-        options = [*SMALL, *table, "--target-token", "space", "--seed", seed, "--longest", "12"]
+        options = [*SMALL, *table, "--target-token", "space", "--seed", seed, "--max-length", "12"]
         assert (
             run(
                 ["train", str(here / "pairs.tsv"), "--task", "seq2seq", *options, "-q", "--out", str(here / f"r{seed}")]
@@ -179,7 +179,7 @@ def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_pa
     for arguments, says in (
         (["sample", out], "which label? --label, one of: Other, Vowel"),
         (["sample", out, "--label", "Vowels"], "did you mean 'Vowel'"),
-        (["sample", out, "--label", "Vowel", "--prompt", "a"], "begin and end by themselves"),
+        (["sample", out, "--label", "Vowel", "--prompt", "a"], "a conditional model generates whole lines"),
         (["eval", out, "--beam", "3"], "--beam is not for the task conditional"),
         (["predict", out, "words.txt"], "unknown label 'ba'; known: Other, Vowel"),
     ):
@@ -198,10 +198,10 @@ def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_pa
             "train pairs.tsv --task seq2seq --window 3",
             "--window belongs to forecast and language",
         ),
-        ("train pairs.tsv --task seq2seq --teacher half", "teacher 'half' is not one of"),
+        ("train pairs.tsv --task seq2seq --teacher-forcing half", "teacher 'half' is not one of"),
         ("train pairs.tsv --task seq2seq --condition aligned", "take --stop source"),
-        ("train pairs.tsv --task seq2seq --longest 3", "symbols, and --longest is 3"),
-        ("train pairs.tsv --task seq2seq --smoothing 1", "smoothing must lie in 0 … 1"),
+        ("train pairs.tsv --task seq2seq --max-length 3", "symbols, and --max-length is 3"),
+        ("train pairs.tsv --task seq2seq --label-smoothing 1", "smoothing must lie in 0 … 1"),
         ("train pairs.tsv words.txt backwards.txt --task seq2seq", "or as two files"),
         ("predict r0 absent.txt", "no file 'absent.txt'"),
         ("predict words.txt", "no run among words.txt"),
@@ -240,7 +240,7 @@ def test_what_was_never_seen_and_what_never_stops_are_said(here: Path, capsys: p
     assert row["unknown"] == ["ß"]
     shutil.copytree("r0", "short")
     short = Run.open("short", writing=True)
-    short.write_config(short.config_text().replace("longest = 12", "longest = 1"))
+    short.write_config(short.config_text().replace("max_length = 12", "max_length = 1"))
     (made,) = json_of(capsys, "predict", "short", "odd.txt")["predictions"]
     assert made["cut"]
     assert len(made["output"].split()) == 1
@@ -265,5 +265,7 @@ def test_from_python(here: Path) -> None:
         model("")
     with pytest.raises(OptionError, match="for drawn sequences only"):
         model("ba", top_k=3)
-    fresh = recur.fit("pairs.tsv", task="seq2seq", valid="pairs.tsv", test="pairs.tsv", steps=3, hidden=8, threads=1)
+    fresh = recur.fit(
+        "pairs.tsv", task="seq2seq", valid="pairs.tsv", test="pairs.tsv", steps=3, hidden_size=8, threads=1
+    )
     assert isinstance(fresh("ba"), str)

@@ -22,7 +22,7 @@ from tests.cli.test_cli import json_of
 from tests.support import core, needs_core
 
 BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
-SMALL = ["--hidden", "16", "--batch", "4", "--window", "20", "--threads", "1", "--rate", "0.02"]
+SMALL = ["--hidden-size", "16", "--batch-size", "4", "--window", "20", "--threads", "1", "--lr", "0.02"]
 
 
 @pytest.fixture
@@ -131,13 +131,13 @@ def test_prompts_one_after_the_other(
     assert run(["sample", "runs/book", "--interactive", "--length", "5", "--seed", "1"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("the ")
-    assert "never saw: '☃'" in shown.err, "said, and the next one asked for"
+    assert "not in the vocabulary: '☃'" in shown.err, "said, and the next one asked for"
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("sample runs/book --beam 3 --samples 2", "a beam searches for the likeliest text"),
+        ("sample runs/book --beam 3 --samples 2", "--beam is a search: it cannot be combined with --samples"),
         ("sample runs/book --label x", "was not trained with --task conditional"),
         ("eval model.arpa", "an ARPA file has no text of its own"),
         ("eval runs/book --beam 2", "--beam is not for the task language"),
@@ -161,7 +161,7 @@ def test_an_ngram_of_a_file_stands_beside_a_run(trained: Any, capsys: pytest.Cap
 
 
 def test_words_keep_their_spaces_in_samples(book: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [*SMALL, "--token", "word", "--embedding", "8", "--tied", "--no-baseline", "--steps", "60"]
+    options = [*SMALL, "--token", "word", "--embedding-size", "8", "--tie-weights", "--no-baseline", "--steps", "60"]
     json_of(capsys, "train", book, *options, "--out", "runs/words")
     (sample,) = json_of(capsys, "sample", "runs/words", "--prompt", "the network", "--length", "5")["samples"]
     assert sample.startswith((" ", "\n"))
@@ -169,29 +169,29 @@ def test_words_keep_their_spaces_in_samples(book: str, capsys: pytest.CaptureFix
 
 def test_a_configuration_file_and_flags_that_override_it(book: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("c.toml").write_text(
-        'texts = ["book.txt"]\nhidden = 12\ncell = "gru"\nsteps = 30\nbatch = 4\nwindow = 20\nthreads = 1\n'
-        'baseline = false\ntied = false\n\n[about]\nfigure = "none"\n'
+        'texts = ["book.txt"]\nhidden_size = 12\ncell = "gru"\nsteps = 30\nbatch_size = 4\nwindow = 20\nthreads = 1\n'
+        'baseline = false\ntie_weights = false\n\n[about]\nfigure = "none"\n'
     )
-    json_of(capsys, "train", "--config", "c.toml", "--out", "runs/c", "--hidden", "8")
+    json_of(capsys, "train", "--config", "c.toml", "--out", "runs/c", "--hidden-size", "8")
     config = Path("runs/c/config.toml").read_text()
     assert 'cell = "gru"' in config
-    assert "hidden = 8" in config
+    assert "hidden_size = 8" in config
     Path("bad.toml").write_text("hiden = 3\n")
     assert run(["train", "--config", "bad.toml"]) == 2
-    assert "bad.toml: unknown option 'hiden'; did you mean 'hidden'?" in capsys.readouterr().err
+    assert "bad.toml: unknown option 'hiden'; did you mean 'hidden_size'?" in capsys.readouterr().err
 
 
 def test_a_folder_with_a_run_is_not_written_over(trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "book.txt", *SMALL, "--steps", "1", "--out", "runs/book", "--quiet"]) == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already holds a run" in capsys.readouterr().err
 
 
 def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("short.txt").write_text("ab " * 30)
-    options = ["--no-baseline", "--steps", "3", "--threads", "1", "--hidden", "4"]
+    options = ["--no-baseline", "--steps", "3", "--threads", "1", "--hidden-size", "4"]
     json_of(capsys, "train", "short.txt", *options, "--out", "runs/s")
     assert run(["train", "short.txt", *options, "--strict", "--out", "runs/t", "--quiet"]) == 2
-    assert "need 513; lower --batch or --window" in capsys.readouterr().err
+    assert "need 513; lower --batch-size or --window" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -199,11 +199,11 @@ def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pyt
     [
         ("train absent.txt", "no file 'absent.txt'"),
         ("train book.txt --cell grv", "did you mean 'gru'"),
-        ("train book.txt --rate -1", "rate must be above 0"),
-        ("train book.txt --batch 0", "batch must be a whole number ≥ 1"),
+        ("train book.txt --lr -1", "lr must be above 0"),
+        ("train book.txt --batch-size 0", "batch_size must be a whole number ≥ 1"),
         ("train book.txt --schedule often", "schedule 'often' is not one of"),
         ("train book.txt --bptt half", "bptt 'half'"),
-        ("train book.txt --tied --embedding 0", "tied weights need an embedding"),
+        ("train book.txt --tie-weights --embedding-size 0", "tied weights need an embedding"),
         ("train book.txt --device tpu", "device must be auto, cpu, cuda or cuda:N"),
         ("train book.txt --jitter --partition random", "jitter is for the sequential partition"),
         ("train --config absent.toml", "cannot be used as a configuration"),
@@ -212,7 +212,7 @@ def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pyt
         ("sample runs/book --temperature 0", "temperature must be above 0"),
         ("sample runs/book --temperature -1", "temperature must be above 0"),
         ("sample runs/book --length -1", "--length must not be negative"),
-        ("sample runs/book --prompt ☃", "never saw: '☃'"),
+        ("sample runs/book --prompt ☃", "not in the vocabulary: '☃'"),
         ("eval runs/book absent.txt", "no file 'absent.txt'"),
         ("eval book.txt", "no run among book.txt"),
     ],
@@ -236,7 +236,7 @@ from recur.cli.app import run
 from recur.cli.eval import _refuse_change
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-options = "--steps 5 --hidden 32 --threads 1 --no-baseline --out runs/x -q".split()
+options = "--steps 5 --hidden-size 32 --threads 1 --no-baseline --out runs/x -q".split()
 sys.exit(run(["train", {book!r}, *options]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -256,7 +256,7 @@ def test_interrupted_it_saves_and_says_how_to_go_on(book: str) -> None:
         *SMALL,
         "--minutes",
         "5",
-        "--measure",
+        "--eval-every",
         "1",  # so that there are weights to keep before half a minute has passed
         "--no-baseline",
         "--out",
@@ -281,7 +281,7 @@ def test_tensorboard(book: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_from_python(book: str) -> None:
-    model = recur.fit(book, cell="gru", hidden=12, batch=4, window=20, steps=60, threads=1, baseline=False)
+    model = recur.fit(book, cell="gru", hidden_size=12, batch_size=4, window=20, steps=60, threads=1, baseline=False)
     assert model.perplexity("the network keeps a word\n") < 30
     assert len(model.generate("the ", 20, seed=1)[0]) == 20
     assert "".join(model.stream("the ", 20, seed=1)) == model.generate("the ", 20, seed=1)[0]

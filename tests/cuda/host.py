@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from recur.cuda import along, around, backward_pass, blas, forward_pass, launches, persistent, run, stream
-from recur.cuda.device import Device
-from recur.cuda.driver import Launch
-from recur.cuda.source import KERNELS, load, maps, programs
-from recur.cuda.way import ALONE
-from recur.native import operators
+from recur.compiler.assembly import load_assembly
+from recur.ops import operator
+from recur.ops.cuda import blas, dispatch, launches, passes, persistent, streaming
+from recur.ops.cuda.codegen import KERNELS, print_affine_maps, print_programs
+from recur.ops.cuda.config import SINGLE_CTA, KernelConfig, ScanShape
+from recur.ops.cuda.driver import DeviceInfo, LaunchSpec
 
 SHIM = (Path(__file__).parent / "shim.h").read_text()
 FETCH = """
@@ -54,16 +54,16 @@ extern "C" void launch_{name}(const {struct}* a, unsigned grid, unsigned threads
 }}
 """
 KERNEL_NAMES = (
-    ("along_backward", "Backward", "SLICES > 1"),
-    ("along_forward", "Forward", "SLICES > 1"),
+    ("elementwise_backward", "Backward", "SLICES > 1"),
+    ("elementwise_forward", "Forward", "SLICES > 1"),
     ("stream_step", "Step", "true"),
     ("carry_forward", "Directions<Forward>", "true"),
     ("carry_backward", "Directions<Backward>", "true"),
-    ("lay_out", "LaidOut", "true"),
-    ("add_up", "Summed", "true"),
+    ("pack_weights", "PackArgs", "true"),
+    ("reduce_gradients", "ReduceArgs", "true"),
 )
 """What they are given, and whether their threads wait for each other."""
-SMALL = Device("a small one", 9, 0, 2, 232448)
+SMALL = DeviceInfo("a small one", 9, 0, 2, 232448)
 
 
 @dataclass(eq=False)
@@ -71,15 +71,15 @@ class Prepared:
     """A launch, which is a call."""
 
     entry: Any
-    how: Launch
+    how: LaunchSpec
 
     def __call__(self, stream: int, arguments: Structure) -> None:
-        self.packed(stream, bytes(arguments))
+        self.launch_bytes(stream, bytes(arguments))
 
     def resident(self) -> int:
         return SMALL.multiprocessors
 
-    def packed(self, stream: int, arguments: bytes) -> None:
+    def launch_bytes(self, stream: int, arguments: bytes) -> None:
         assert self.how.shared <= SMALL.shared
         self.entry(arguments, self.how.grid, self.how.threads)
 
@@ -87,7 +87,7 @@ class Prepared:
 class Function(NamedTuple):
     entry: Any
 
-    def prepare(self, how: Launch) -> Prepared:
+    def prepare(self, how: LaunchSpec) -> Prepared:
         return Prepared(self.entry, how)
 
 
@@ -120,38 +120,51 @@ def loaded(folder: Path, text: str, architecture: str, index: int) -> Module:
 
 def printed(cell: str, folder: Path) -> ctypes.CDLL:
     """A cell's printed functions, in float64, as they are."""
-    a = load(cell)
+    a = load_assembly(cell)
     defined = '#define FUNCTION extern "C"\n#define NUM 1\n'
     whole = (KERNELS / "prelude.cu").read_text().replace("#define FUNCTION __device__ __forceinline__\n", "")
-    return built(defined + "#include <cmath>\n" + whole + programs(a) + "\n" + maps(a), folder)
+    return built(defined + "#include <cmath>\n" + whole + print_programs(a) + "\n" + print_affine_maps(a), folder)
 
 
 def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have backend `native` run the kernels of this one."""
     forget()
-    for module in (along, around, persistent):
-        patch.setattr(module, "loaded", functools.partial(loaded, folder))
-        patch.setattr(module, "device", lambda index: SMALL)
-    for launching in (forward_pass, backward_pass, launches):
-        patch.setattr(launching, "current_stream", lambda index: 0)
+    for module in (persistent, launches, persistent):
+        patch.setattr(module, "load_module", functools.partial(loaded, folder))
+        patch.setattr(module, "device_info", lambda index: SMALL)
+    for launching in (passes, launches):
+        patch.setattr(launching, "current_raw_stream", lambda index: 0)
     patch.setattr(launches, "core", lambda: None)  # which would launch on a GPU
-    patch.setattr(blas.Product, "workspace", 0)
-    patch.setattr(blas.Product, "__call__", multiply)
-    patch.setattr(persistent, "compiled", lambda text, architecture: SimpleNamespace(usage={}))
-    patch.setattr(run, "device", lambda index: SMALL)
-    patch.setattr(run, "SELECT", lambda problem, found: [way for way in found if way.exchange == ALONE][:1])
-    patch.setattr(run, "on_device", lambda device: contextlib.nullcontext())
-    patch.setitem(operators.IMPLEMENTATIONS, "cpu", run)
+    patch.setattr(blas.Matmul, "workspace", 0)
+    patch.setattr(blas.Matmul, "__call__", multiply)
+    patch.setattr(persistent, "compile_cached", lambda text, architecture: SimpleNamespace(usage={}))
+    patch.setattr(dispatch, "device_info", lambda index: SMALL)
+    patch.setattr(dispatch, "on_device", lambda device: contextlib.nullcontext())
+    patch.setitem(operator.KERNELS, "cpu", dispatch)
+
+
+def single_cta(shape: ScanShape, found: list[KernelConfig]) -> list[KernelConfig]:
+    """Select the first configuration of one CTA."""
+    return [config for config in found if config.exchange == SINGLE_CTA][:1]
 
 
 def forget() -> None:
     """What was prepared for another device."""
-    passes = run._forward_pass, run._backward_pass, run._forward_passes, run._backward_passes, run._plan
-    for kept in (along.prepared, around.lay_out, around.add_up, persistent.kernel, *passes):
+    for kept in (
+        persistent.prepare_elementwise,
+        launches.pack_kernel,
+        launches.reduce_kernel,
+        persistent.prepare_persistent,
+        dispatch._forward_pass,
+        dispatch._backward_pass,
+        dispatch._forward_passes,
+        dispatch._backward_passes,
+        dispatch._choose_kernel,
+    ):
         kept.cache_clear()
 
 
-def multiply(self: blas.Product, index: int, stream: int, workspace: int, a: int, b: int, c: int) -> None:
+def multiply(self: blas.Matmul, index: int, stream: int, workspace: int, a: int, b: int, c: int) -> None:
     """What cuBLAS does, of memory that is named by its address alone."""
     if self.empty:
         return
@@ -171,7 +184,7 @@ def _matrix(address: int, dtype: torch.dtype, shape: tuple[int, int], pitch: int
 
 def streams_on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have slots on the CPU."""
-    stream.kernel.cache_clear()
-    patch.setattr(stream, "loaded", functools.partial(loaded, folder))
-    patch.setattr(stream, "device", lambda index: SMALL)
-    patch.setattr(stream, "on_device", lambda device: contextlib.nullcontext())
+    streaming.prepare_kernel.cache_clear()
+    patch.setattr(streaming, "load_module", functools.partial(loaded, folder))
+    patch.setattr(streaming, "device_info", lambda index: SMALL)
+    patch.setattr(streaming, "on_device", lambda device: contextlib.nullcontext())

@@ -14,9 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.cuda.printer import BACKWARD, FORWARD
-from recur.cuda.source import KERNELS, NUMBERS, programs
-from recur.program.assembly import PROGRAMS, Assembly
+from recur.compiler.assembly import PROGRAMS, Assembly
+from recur.ops.cuda.codegen import BACKWARD_PARAMETERS, DTYPE_CODES, FORWARD_PARAMETERS, KERNELS, print_programs
 
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
@@ -72,15 +71,15 @@ class Host:
         assert COMPILER is not None
         self._cells, self._dtype = dict(cells), dtype
         self._number = {name: k for k, name in enumerate(cells)}
-        parts = [HEAD.format(number=NUMBERS[dtype], prelude=(KERNELS / "prelude.cu").read_text())]
+        parts = [HEAD.format(number=DTYPE_CODES[dtype], prelude=(KERNELS / "prelude.cu").read_text())]
         for name, assembly in cells.items():
             k = self._number[name]
-            parts.append(f"namespace cell{k} {{\n{programs(assembly)}\n}}")
+            parts.append(f"namespace cell{k} {{\n{print_programs(assembly)}\n}}")
             for program in PROGRAMS:
-                kinds = FORWARD if program in PROGRAMS[:2] else BACKWARD
+                kinds = FORWARD_PARAMETERS if program in PROGRAMS[:2] else BACKWARD_PARAMETERS
                 parts.append(wrapper(f"{program}_{k}", f"cell{k}", program, kinds))
         folder.mkdir(parents=True, exist_ok=True)
-        source, library = folder / f"{NUMBERS[dtype]}.cpp", folder / f"{NUMBERS[dtype]}.so"
+        source, library = folder / f"{DTYPE_CODES[dtype]}.cpp", folder / f"{DTYPE_CODES[dtype]}.so"
         source.write_text("\n".join(parts))
         # No contraction: the comparison is with operations one by one.
         command = [COMPILER, "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-Wall", "-Werror"]
@@ -102,7 +101,7 @@ class Host:
             "saved": a.saved, "d_after": a.states, "d_share": a.gates, "d_product": a.own, "d_before": a.states,
             "d_state": a.states, "sum": a.extras,
         }  # fmt: skip
-        kinds = FORWARD if program in PROGRAMS[:2] else BACKWARD
+        kinds = FORWARD_PARAMETERS if program in PROGRAMS[:2] else BACKWARD_PARAMETERS
         count = next(iter(given.values())).shape[1]
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         for kind in kinds:

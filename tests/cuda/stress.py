@@ -22,33 +22,32 @@ import time
 
 import torch
 
-from recur.cuda import run
-from recur.cuda.way import CLUSTER, Problem, Way
+from recur.ops.cuda.config import CLUSTER, EXTRA_BARRIER, MISSING_BARRIER, KernelConfig, ScanShape, Select, override
 from tests.cuda.support import on_gpu
-from tests.cuda.test_persistent import WAYS, width
+from tests.cuda.test_persistent import CONFIGS, width
 
 CELLS = ("lstm", torch.float32), ("gru", torch.bfloat16)
 
 
-def by(way: str) -> None:
-    """One of `WAYS`."""
-    exchange, partial, warps, few = WAYS[way]
+def select_config(config: str) -> Select:
+    """Return a function that selects the configurations of one of `CONFIGS`."""
+    exchange, partial, warps, few = CONFIGS[config]
 
-    def select(problem: Problem, found: list[Way]) -> list[Way]:
+    def select(problem: ScanShape, found: list[KernelConfig]) -> list[KernelConfig]:
         wanted = exchange, partial * problem.backward, warps, few
-        return [way for way in found if (way.exchange, way.partial, way.warps, way.used > 0) == wanted][:8]
+        return [
+            config for config in found if (config.exchange, config.partial, config.warps, config.used > 0) == wanted
+        ][:8]
 
-    run.SELECT = select
+    return select
 
 
 def small(checked: int) -> None:
-    run.DELAYS = checked
-    for way in WAYS:
-        by(way)
+    for config in CONFIGS:
         for name, dtype in CELLS:
-            case = on_gpu(name, 21, 4, 5, width(way), dtype=dtype)
-            case.everything(lambda case=case: case.scan(backend="cuda"))
-    run.SELECT, run.DELAYS = None, 0
+            case = on_gpu(name, 21, 4, 5, width(config), dtype=dtype)
+            with override(select=select_config(config), delays=checked):
+                case.everything(lambda case=case: case.scan(backend="cuda"))
     for dtype in (torch.float32, torch.bfloat16):
         for name in ("mingru", "lru"):
             case = on_gpu(name, 3, 40, 5, 64, dtype=dtype)
@@ -60,42 +59,38 @@ def small(checked: int) -> None:
 def ordering() -> int:
     """One barrier more gives the same bits, one less does not. Clusters first, which are in question."""
     wrong = 0
-    for way in sorted(WAYS, key=lambda way: WAYS[way][0] != CLUSTER):
-        by(way)
+    for config in sorted(CONFIGS, key=lambda config: CONFIGS[config][0] != CLUSTER):
         for name, dtype in CELLS:
-            case = on_gpu(name, 40, 60, 8, width(way), dtype=dtype)
+            case = on_gpu(name, 40, 60, 8, width(config), dtype=dtype)
             found = {}
-            for checked in (0, run.ORDERED, run.PLANTED | 1):
-                run.DELAYS = checked
-                found[checked] = case.everything(lambda case=case: case.scan(backend="cuda"))
+            for checked in (0, EXTRA_BARRIER, MISSING_BARRIER | 1):
+                with override(select=select_config(config), delays=checked):
+                    found[checked] = case.everything(lambda case=case: case.scan(backend="cuda"))
             same = {
                 checked: all(torch.equal(values[key], true) for key, true in found[0].items())
                 for checked, values in found.items()
             }
-            ordered, planted = same[run.ORDERED], same[run.PLANTED | 1]
+            ordered, planted = same[EXTRA_BARRIER], same[MISSING_BARRIER | 1]
             wrong += not ordered or planted
             more, less = "the same bits" if ordered else "OTHER BITS", "THE SAME BITS" if planted else "other bits"
-            print(f"{way}, {name}: one barrier more, {more}; one less, {less}", flush=True)
-    run.SELECT, run.DELAYS = None, 0
+            print(f"{config}, {name}: one barrier more, {more}; one less, {less}", flush=True)
     return wrong
 
 
 def repeated(repetitions: int, seconds: float) -> int:
     """The waits of a kernel are drawn from a number that it is compiled with: 16 of them, each many times."""
     wrong = 0
-    for way in WAYS:
-        by(way)
-        case = on_gpu("lstm", 40, 60, 8, width(way), dtype=torch.bfloat16)
-        run.DELAYS = 0
-        true = case.everything(lambda case=case: case.scan(backend="cuda"))
-        end, done = time.perf_counter() + seconds / len(WAYS), 0
+    for config in CONFIGS:
+        select, case = select_config(config), on_gpu("lstm", 40, 60, 8, width(config), dtype=torch.bfloat16)
+        with override(select=select):
+            true = case.everything(lambda case=case: case.scan(backend="cuda"))
+        end, done = time.perf_counter() + seconds / len(CONFIGS), 0
         while done < repetitions and time.perf_counter() < end:
-            run.DELAYS = 1 + done % 16
-            found = case.everything(lambda case=case: case.scan(backend="cuda"))
+            with override(select=select, delays=1 + done % 16):
+                found = case.everything(lambda case=case: case.scan(backend="cuda"))
             wrong += any(not torch.equal(found[key], value) for key, value in true.items())
             done += 1
-        print(f"{way}: {done} repetitions with waits, {wrong} different", flush=True)
-    run.SELECT, run.DELAYS = None, 0
+        print(f"{config}: {done} repetitions with waits, {wrong} different", flush=True)
     return wrong
 
 
@@ -109,7 +104,7 @@ def main() -> int:
     parser.add_argument("--ordering", action="store_true")
     options = parser.parse_args()
     if options.small:
-        small(run.ORDERED * options.ordered | run.PLANTED * options.planted)
+        small(EXTRA_BARRIER * options.ordered | MISSING_BARRIER * options.planted)
         return 0
     if options.ordering:
         return int(ordering() > 0)

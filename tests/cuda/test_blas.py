@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cuda import blas
-from recur.cuda.blas import Product, Side
 from recur.errors import BackendError
+from recur.ops.cuda import blas
+from recur.ops.cuda.blas import Matmul, MatmulOperand
 
 
 class Library:
@@ -73,7 +73,7 @@ def test_a_product_row_after_row_as_columns(
     library: Library, dtype: torch.dtype, into: torch.dtype, tf32: bool, kinds: tuple[int, int], how: int
 ) -> None:
     """C (2, 3) = Aᵀ B of A (5, 2) and B (5, 3): column after column, Cᵀ = Bᵀ A."""
-    run = Product(dtype, into, (2, 3, 5), Side(20, True), Side(30), 40, True, tf32)
+    run = Matmul(dtype, into, (2, 3, 5), MatmulOperand(20, True), MatmulOperand(30), 40, True, tf32)
     run(0, 9, 8, 160, 320, 480)
     run(0, 9, 8, 160, 322, 480)
     handle, of, one, b, left, a, right, beta, *rest, algorithm, workspace, size, stream = library.multiplied[0]
@@ -97,11 +97,11 @@ def test_a_product_row_after_row_as_columns(
 
 
 def test_nothing_to_multiply_and_what_fails(library: Library) -> None:
-    nothing = Product(torch.float32, torch.float32, (2, 3, 0), Side(1), Side(3), 3, False, False)
+    nothing = Matmul(torch.float32, torch.float32, (2, 3, 0), MatmulOperand(1), MatmulOperand(3), 3, False, False)
     nothing(0, 9, 8, 16, 32, 48)
     assert not library.multiplied
     library.found = 0
-    run = Product(torch.float32, torch.float32, (2, 3, 5), Side(5), Side(3), 3, False, False)
+    run = Matmul(torch.float32, torch.float32, (2, 3, 5), MatmulOperand(5), MatmulOperand(3), 3, False, False)
     run(0, 9, 8, 16, 32, 48)
     assert library.multiplied[0][-4] is None  # cuBLAS finds one itself
     assert run.workspace == 4 * (2 * 5 + 5 * 3 + 2 * 3)
@@ -115,11 +115,11 @@ def test_nothing_to_multiply_and_what_fails(library: Library) -> None:
 
 def test_it_is_where_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    assert blas.names() == ["libcublasLt.so.13", "cublasLt64_13.dll"]
+    assert blas.library_names() == ["libcublasLt.so.13", "cublasLt64_13.dll"]
     blas.library.cache_clear()
-    monkeypatch.setattr(blas, "names", lambda: ["libnothing-of-the-kind.so"])
+    monkeypatch.setattr(blas, "library_names", lambda: ["libnothing-of-the-kind.so"])
     assert blas.library() is None
     blas.library.cache_clear()
-    monkeypatch.setattr(blas, "names", lambda: ["libm.so.6"])
+    monkeypatch.setattr(blas, "library_names", lambda: ["libm.so.6"])
     assert blas.library() is not None
     blas.library.cache_clear()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from recur.bptt import BPTT
-from recur.cuda.replayed import replayed
+from recur.ops.bptt import BPTT
+from recur.ops.cuda.launches import graph_cache
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.support import NATIVE_CELLS, close
 
@@ -46,7 +46,7 @@ def options_of(case: Any) -> dict[str, dict[str, Any]]:
         "truncated": {"bptt": "truncated:3"},
         "sliding": {"bptt": "sliding:3"},
         "ξ": {"bptt": BPTT(xi=xi), "lengths": lengths},
-        "clip": {"bptt": "truncated:4,clip:0.7", "lengths": lengths},
+        "grad_clip": {"bptt": "truncated:4,clip:0.7", "lengths": lengths},
         "mask": {"mask": mask, "reset": reset},
     }
 
@@ -116,10 +116,10 @@ def test_weights_that_begin_anywhere() -> None:
 def test_steps_that_come_again() -> None:
     """From the second time on a graph, of what then lies there."""
     case = on_gpu("lstm", 6, 11, 5, 24)
-    replayed.cache_clear()
+    graph_cache.cache_clear()
     for _ in range(5):
         with torch.no_grad():
             for part in (case.x, *case.weights.values()):
                 part.mul_(0.95)
         agrees(case)
-    assert len(replayed(0)._graphs) >= 2  # a pass each way
+    assert len(graph_cache(0)._graphs) >= 2  # forward and backward pass

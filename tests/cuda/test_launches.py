@@ -1,4 +1,4 @@
-"""Launches by the C++ core, and by Python, with functions of our own in the driver's and cuBLAS' place."""
+"""LaunchList by the C++ core, and by Python, with functions of our own in the driver's and cuBLAS' place."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cuda import blas, launches, stepping
-from recur.cuda.arguments import BACKWARD, FORWARD, Arguments, Template
-from recur.cuda.blas import Described, Product, Side
-from recur.cuda.driver import Config, Driver, Launch, Prepared
-from recur.cuda.launches import Kernel, Launches, Multiplication
-from recur.cuda.memory import Layout
-from recur.cuda.source import load
+from recur.compiler.assembly import load_assembly
+from recur.compiler.programs import Signature, text_of
 from recur.errors import BackendError
-from recur.native import library
-from recur.native.compiled import text_of
-from recur.native.memory import Signature
+from recur.ops.cuda import blas, launches, per_step
+from recur.ops.cuda.blas import Matmul, MatmulDescriptor, MatmulOperand
+from recur.ops.cuda.codegen import BACKWARD_FIELDS, FORWARD_FIELDS, ArgTemplate, KernelArguments
+from recur.ops.cuda.driver import Driver, LaunchConfig, LaunchSpec, PreparedKernel
+from recur.ops.cuda.launches import KernelLaunch, LaunchList, MatmulLaunch
+from recur.ops.cuda.layout import ScanLayout
+from recur.utils import core_library
 from tests.support import make_cell, needs_core
 
 pytestmark = needs_core
@@ -36,7 +35,7 @@ class GPU:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.status, self.bytes = 0, 0
-        self.launch = CFUNCTYPE(c_int, POINTER(Config), c_void_p, POINTER(c_void_p), c_void_p)(self._launch)
+        self.launch = CFUNCTYPE(c_int, POINTER(LaunchConfig), c_void_p, POINTER(c_void_p), c_void_p)(self._launch)
         pointers, algorithm = [c_void_p] * 12, POINTER(c_uint64)
         self.multiply = CFUNCTYPE(c_int, *pointers, algorithm, c_void_p, c_size_t, c_void_p)(self._multiply)
 
@@ -56,23 +55,23 @@ class GPU:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[GPU]:
     made = GPU()
     addresses = [ctypes.cast(function, c_void_p).value for function in (made.launch, made.multiply)]
-    for module in (launches, stepping):
-        monkeypatch.setattr(module, "library", lambda index: launches._Library(*addresses, HANDLE))
-        monkeypatch.setattr(module, "current_stream", lambda index: STREAM)
+    for module in (launches, per_step):
+        monkeypatch.setattr(module, "launch_functions", lambda index: launches._LaunchFunctions(*addresses, HANDLE))
+        monkeypatch.setattr(module, "current_raw_stream", lambda index: STREAM)
     monkeypatch.setattr(blas, "function", lambda name: made.multiply if name == "cublasLtMatmul" else lambda *_: 0)
     monkeypatch.setattr(blas, "handle", lambda index: c_void_p(HANDLE))
     return made
 
 
-def kernel(gpu: GPU, handle: int, grid: int = 7) -> Prepared:
+def kernel(gpu: GPU, handle: int, grid: int = 7) -> PreparedKernel:
     driver = Driver(SimpleNamespace(cuLaunchKernelEx=SimpleNamespace(), cuGetErrorName=lambda *_: 0))  # type: ignore[arg-type]
     driver.launch = ctypes.cast(gpu.launch, CFUNCTYPE(c_int, *[c_void_p] * 4))  # type: ignore[assignment]
-    return Prepared(driver, c_void_p(handle), "of a test", Launch(grid, 256))
+    return PreparedKernel(driver, c_void_p(handle), "of a test", LaunchSpec(grid, 256))
 
 
-def product(sizes: tuple[int, int, int] = (2, 3, 4)) -> Product:
-    made = Product(torch.float32, torch.float32, sizes, Side(4), Side(3), 3, False, False)
-    described = Described(how=11, left=12, right=13, out=14)
+def product(sizes: tuple[int, int, int] = (2, 3, 4)) -> Matmul:
+    made = Matmul(torch.float32, torch.float32, sizes, MatmulOperand(4), MatmulOperand(3), 3, False, False)
+    described = MatmulDescriptor(how=11, left=12, right=13, out=14)
     described.algorithms[0][0], described.algorithms[1][0] = 100, 101
     made.__dict__["_prepared"] = described, 64
     return made
@@ -82,13 +81,13 @@ def product(sizes: tuple[int, int, int] = (2, 3, 4)) -> Product:
 def test_one_after_the_other(gpu: GPU, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not native:
         monkeypatch.setattr(launches, "core", lambda: None)
-    template = Template(load(CELL), FORWARD, {"share": 1, "W": 2}, steps=3, S=4, H=5)
+    template = ArgTemplate(load_assembly(CELL), FORWARD_FIELDS, {"share": 1, "W": 2}, steps=3, S=4, H=5)
     addresses = [WORKSPACE, 1600, 3200, 0]
     gpu.bytes = len(template(addresses))
-    multiplied = Multiplication(product(), (1, 0), (2, 16), (2, 32))
-    odd = Multiplication(product(), (1, 4), (2, 0), (2, 0))
-    nothing = Multiplication(product((2, 0, 4)), (1, 0), (2, 0), (2, 0))
-    run = Launches(0, [multiplied, nothing, Kernel(kernel(gpu, 21), template), odd], 0)
+    multiplied = MatmulLaunch(product(), (1, 0), (2, 16), (2, 32))
+    odd = MatmulLaunch(product(), (1, 4), (2, 0), (2, 0))
+    nothing = MatmulLaunch(product((2, 0, 4)), (1, 0), (2, 0), (2, 0))
+    run = LaunchList(0, [multiplied, nothing, KernelLaunch(kernel(gpu, 21), template), odd], 0)
     for _ in range(2):
         gpu.calls.clear()
         run(addresses)
@@ -102,19 +101,19 @@ def test_one_after_the_other(gpu: GPU, native: bool, monkeypatch: pytest.MonkeyP
     with pytest.raises(MemoryError, match="a product by cuBLAS"):
         run(addresses)
     with pytest.raises(BackendError, match="launching of a test"):
-        Launches(0, [Kernel(kernel(gpu, 21), template)], 0)(addresses)
+        LaunchList(0, [KernelLaunch(kernel(gpu, 21), template)], 0)(addresses)
 
 
-def layout(sizes: tuple[int, ...], clip: float) -> Layout:
-    return Layout(Signature(CELL, torch.float32, (sum(sizes), 2), sizes, 32, 8, 4, 0, 0, False, False, clip, ""))
+def make_layout(sizes: tuple[int, ...], clip: float) -> ScanLayout:
+    return ScanLayout(Signature(CELL, torch.float32, (sum(sizes), 2), sizes, 32, 8, 4, 0, 0, False, False, clip, ""))
 
 
 def by_steps(gpu: GPU, backward: bool, started: bool, clip: float = 0.0) -> list[tuple[Any, ...]]:
     """What is launched of four steps of 5, 5, 2 and 1 rows: products by their rows, kernels by what changes."""
-    lay = layout((5, 5, 2, 1), clip)
-    arguments = Arguments(lay.assembly, backward, S=5, H=8)
+    layout = make_layout((5, 5, 2, 1), clip)
+    arguments = KernelArguments(layout.assembly, backward, S=5, H=8)
     gpu.bytes = ctypes.sizeof(arguments.struct)
-    run = stepping.Stepping(lay, 0, backward, kernel(gpu, 21), arguments)
+    run = per_step.StepLauncher(layout, 0, backward, kernel(gpu, 21), arguments)
     run.multiply(torch.zeros(5, 8), torch.zeros(32, 8), False, started)
     if clip:
         run.clip(kernel(gpu, 22), clip)
@@ -137,16 +136,16 @@ def by_steps(gpu: GPU, backward: bool, started: bool, clip: float = 0.0) -> list
 def rows_as_algorithms(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A product's algorithm is named by its rows, and one."""
 
-    def prepared(self: Product) -> tuple[Described, int]:
-        made = Described()
+    def prepared(self: Matmul) -> tuple[MatmulDescriptor, int]:
+        made = MatmulDescriptor()
         for place in made.algorithms:
             place[0] = self.sizes[0] + 1
         return made, 64
 
-    monkeypatch.setattr(Product, "_prepared", property(prepared))
-    stepping.products.cache_clear()
+    monkeypatch.setattr(Matmul, "_prepared", property(prepared))
+    per_step.make_matmuls.cache_clear()
     yield
-    stepping.products.cache_clear()
+    per_step.make_matmuls.cache_clear()
 
 
 def test_steps_of_rows_that_end(gpu: GPU, rows_as_algorithms: None) -> None:
@@ -177,14 +176,14 @@ def test_what_tells_steps_apart(gpu: GPU, rows_as_algorithms: None) -> None:
     def key(
         tf32: bool = False, started: bool = False, bound: float = 0.5, sizes: tuple[int, ...] = (5, 2), S: int = 5
     ) -> object:
-        lay = layouts.setdefault(sizes, layout(sizes, bound))
-        made = stepping.Stepping(lay, 0, True, kernel(gpu, 21), Arguments(lay.assembly, True, S=S, H=8))
+        layout = layouts.setdefault(sizes, make_layout(sizes, bound))
+        made = per_step.StepLauncher(layout, 0, True, kernel(gpu, 21), KernelArguments(layout.assembly, True, S=S, H=8))
         made.multiply(exchange, W, tf32, started)
         made._all.c = made._all.workspace = 0  # which are allocated anew
         made.clip(kernel(gpu, 22), bound)
         return made._key()
 
-    layouts: dict[tuple[int, ...], Layout] = {}
+    layouts: dict[tuple[int, ...], ScanLayout] = {}
     exchange, W = torch.zeros(5, 32), torch.zeros(32, 8)
     same = key()
     assert key() == same
@@ -194,15 +193,15 @@ def test_what_tells_steps_apart(gpu: GPU, rows_as_algorithms: None) -> None:
 
 
 def test_structs_are_as_in_the_core() -> None:
-    built = ctypes.CDLL(str(library.built()))
+    built = ctypes.CDLL(str(core_library.built()))
     assert built.recur_launch_bytes() == ctypes.sizeof(launches._Launch)
-    assert built.recur_steps_bytes() == ctypes.sizeof(stepping._Steps)
+    assert built.recur_steps_bytes() == ctypes.sizeof(per_step._Steps)
 
 
 def test_fields_of_both_passes() -> None:
-    a = load(CELL)
-    for backward, fields in ((False, FORWARD), (True, BACKWARD)):
-        arguments = Arguments(a, backward, step=3, rows=9)
+    a = load_assembly(CELL)
+    for backward, fields in ((False, FORWARD_FIELDS), (True, BACKWARD_FIELDS)):
+        arguments = KernelArguments(a, backward, step=3, rows=9)
         arguments.number("step", 77)
         assert struct.unpack_from("i", bytes(arguments.struct), arguments.at("step"))[0] == 77
         last = fields[1][-1].split()[-1]

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from recur.bptt import BPTT
-from recur.cuda import run
-from recur.cuda.way import ALONE
-from recur.native import compiled, operators, together
+from recur.compiler import programs
+from recur.compiler.programs import make_signature
+from recur.ops import call_cache
+from recur.ops.bptt import BPTT
+from recur.ops.cuda.config import SINGLE_CTA, KernelConfig, ScanShape, override
 from tests.cuda import host
 from tests.support import Case, close, in_double, needs_core
 
@@ -31,7 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with torch.backends.cudnn.flags(enabled=None, allow_tf32=False):  # its test tools forbid to set it plainly
         host.on_cpu(monkeypatch, folder)
-        yield
+        with override(select=host.single_cta):
+            yield
         host.forget()
 
 
@@ -70,13 +72,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         ("lstm", "lengths", 16),
     ],
 )
-def test_against_the_loop(kernels: None, name: str, which: str, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        run, "SELECT", lambda problem, found: [way for way in found if (way.exchange, way.warps) == (ALONE, warps)][:1]
-    )
+def test_against_the_loop(kernels: None, name: str, which: str, warps: int) -> None:
+    def select(shape: ScanShape, found: list[KernelConfig]) -> list[KernelConfig]:
+        return [config for config in found if (config.exchange, config.warps) == (SINGLE_CTA, warps)][:1]
+
     case, options = single(name), OPTIONS[which]
     doubled = {k: v.double() if k == "mask" else v for k, v in options.items()}
-    got, expected = everything(case, "native", **options), everything(in_double(case), "loop", **doubled)
+    with override(select=select):
+        got = everything(case, "native", **options)
+    expected = everything(in_double(case), "loop", **doubled)
     for key, value in expected.items():
         close(got[key].double(), value, f"{name}, {which}: {key}", 3e-5)
 
@@ -93,10 +97,10 @@ def test_both_directions_at_once(kernels: None) -> None:
     for case, reverse in zip(cases, (False, True), strict=True):
         found = case.scan(backend="loop", reverse=reverse)
         expected += [found.outputs, *found.state]
-    assert not isinstance(compiled.assembled(cases[0].cell, True), str)
-    text, weights, _ = compiled.operands(cases[0].cell, cases[0].weights)
-    of, _ = operators.signed(cases[0].x, weights, [], cases[0].state, None, None, None, 0.0, text, "")
-    got = together.run(of, lambda *_: [], leaves)
+    assert not isinstance(programs.assembled(cases[0].cell, True), str)
+    text, weights, _ = programs.operands(cases[0].cell, cases[0].weights)
+    of, _ = make_signature(cases[0].x, weights, [], cases[0].state, None, None, None, 0.0, text, "")
+    got = call_cache.run(of, lambda *_: [], leaves)
     arriving = [torch.randn_like(part) for part in expected]
     of_expected, of_got = (torch.autograd.grad(found, leaves, arriving) for found in (expected, got))
     for value, other in zip((*expected, *of_expected), (*got, *of_got), strict=True):

@@ -9,12 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from recur.launch import Launch
-from recur.train.joining import join
-from recur.train.ranks import ALONE
+from recur.training.distributed import SINGLE_PROCESS, connect
+from recur.utils.processes import Launch
 from tests.cuda.support import needs_gpu
 from tests.support import TOLERANCE, close
-from tests.train.two_ranks import BOOK, begin, weights
+from tests.training.two_ranks import BOOK, begin, weights
 
 pytestmark = needs_gpu
 
@@ -27,13 +26,13 @@ def test_one_rank_by_nccl_does_what_a_process_does(
     monkeypatch.chdir(tmp_path)
     Path("book.txt").write_text("the network reads a word\na state is what the network keeps\n" * 40)
     fields = {**BOOK, "device": "cuda", "precision": "float32", "graph": "off"}
-    begin("alone", ALONE, **fields)
+    begin("alone", SINGLE_PROCESS, **fields)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ranks = join(Launch(0, 1, 0, 1, "127.0.0.1", port), "cuda", compress)
+    group = connect(Launch(0, 1, 0, 1, "127.0.0.1", port), "cuda", compress)
     try:
-        begin("joined", ranks, **fields)
+        begin("joined", group, **fields)
     finally:
         dist.destroy_process_group()
     for name, value in weights("alone").items():

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from recur.models import LanguageModel
-from recur.serve.bank import Bank
-from recur.serve.network import LanguageNetwork
-from recur.serve.on_gpu import OnGPU, make_bank
+from recur.serve.state_pool import CudaStatePool, LanguageNetwork, StatePool, make_state_pool
 from recur.tasks import make_options
 from tests.cuda.support import needs_gpu
 
@@ -27,13 +25,13 @@ def test_the_bank_on_the_gpu_is_the_bank_on_the_cpu(cell: str, layers: int, monk
     """Batches of any slots, new sessions among old ones, texts read in one piece, states that come and go."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)
-    options = make_options("language", {"cell": cell, "hidden": 48, "layers": layers, "embedding": 16})
+    options = make_options("language", {"cell": cell, "hidden_size": 48, "num_layers": layers, "embedding_size": 16})
     model = LanguageModel(K, options).eval()  # type: ignore[arg-type]
     with torch.no_grad():
-        here = Bank(LanguageNetwork(model, torch.device("cpu")), SLOTS)
+        here = StatePool(LanguageNetwork(model, torch.device("cpu")), SLOTS)
         on_gpu = LanguageNetwork(copy.deepcopy(model).to("cuda"), torch.device("cuda"))
-        there = make_bank(on_gpu, SLOTS)
-        assert isinstance(there, OnGPU)
+        there = make_state_pool(on_gpu, SLOTS)
+        assert isinstance(there, CudaStatePool)
 
         def compare(a: torch.Tensor, b: torch.Tensor) -> None:
             torch.testing.assert_close(a.softmax(-1), b.cpu().softmax(-1), rtol=0, atol=ROUNDING)

@@ -10,24 +10,24 @@ import torch
 
 from recur.cli.app import run
 from tests.cuda.support import needs_gpu
-from tests.training import begin, reopen, stop_after
+from tests.small_runs import begin, reopen, stop_after
 
 pytestmark = needs_gpu
 
 TEXT = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
-SMALL: dict[str, Any] = {"hidden": 24, "batch": 8, "measure": 0.3, "device": "cuda", "baseline": False}
+SMALL: dict[str, Any] = {"hidden_size": 24, "batch_size": 8, "eval_every": 0.3, "device": "cuda", "baseline": False}
 TASKS: dict[str, dict[str, Any]] = {
-    "language": {"texts": "book.txt", "window": 10, "layers": 2, "dropout_hidden": 0.2, "cell": "lstm"},
+    "language": {"texts": "book.txt", "window": 10, "num_layers": 2, "dropout_hidden": 0.2, "cell": "lstm"},
     "language, own equations": {"texts": "book.txt", "window": 10, "cell": "peephole", "bptt": "randomized:0.7"},
     "language, bfloat16": {"texts": "book.txt", "window": 10, "cell": "gru", "precision": "bfloat16"},
     "language, clipped": {"texts": "book.txt", "window": 6, "cell": "gru", "bptt": "clip:1"},
     "language, affine": {"texts": "book.txt", "window": 10, "cell": "mingru"},
-    "classify": {"texts": "names.tsv", "token": "char", "embedding": 6, "pool": "max"},
-    "tag": {"texts": "tagged.conll", "token": "word", "embedding": 6, "direction": "both"},
-    "seq2seq": {"texts": "pairs.tsv", "embedding": 6},
+    "classify": {"texts": "names.tsv", "token": "char", "embedding_size": 6, "pool": "max"},
+    "tag": {"texts": "tagged.conll", "token": "word", "embedding_size": 6, "direction": "both"},
+    "seq2seq": {"texts": "pairs.tsv", "embedding_size": 6},
     "forecast": {"texts": "airline.csv", "target": "Passengers", "horizon": 12, "season": 12},
     "adding": {"length": 10},
-    "copy": {"length": 4, "embedding": 6},
+    "copy": {"length": 4, "embedding_size": 6},
 }
 
 
@@ -63,7 +63,7 @@ def test_no_memory_left_is_one_line(here: Path, capfd: pytest.CaptureFixture[str
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(0.0005)
     try:
-        assert run(["train", "book.txt", "--hidden", "3000", "--device", "cuda", "--steps", "1", "-q"]) == 2
+        assert run(["train", "book.txt", "--hidden-size", "3000", "--device", "cuda", "--steps", "1", "-q"]) == 2
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert capfd.readouterr().err.strip().splitlines()[-1].startswith("recur: not enough memory")
+    assert capfd.readouterr().err.strip().splitlines()[-1].startswith("recur: out of memory")

@@ -9,24 +9,44 @@ import numpy as np
 import pytest
 import torch
 
-from recur.layers.cross_entropy import linear_cross_entropy
 from recur.models import LanguageModel
-from recur.run import computing_in
+from recur.nn.functional import linear_cross_entropy
+from recur.runs import autocast_in
 from recur.tasks import make_options
 from recur.tasks.language import adapting
-from recur.train import Trainer
+from recur.training import Trainer
 from tests.cuda.support import needs_gpu
-from tests.training import begin, reopen, stop_after
+from tests.small_runs import begin, reopen, stop_after
 
 pytestmark = [*needs_gpu, pytest.mark.filterwarnings("ignore")]  # PyTorch's own, of streams that graphs are captured on
 
 TEXT = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 60
-SMALL: dict[str, Any] = {"hidden": 24, "batch": 8, "window": 10, "measure": 1, "baseline": False, "device": "cuda"}
-DROPS = {"embedding": 16, "dropout_embedding": 0.1, "dropout_input": 0.2, "dropout_weight": 0.3, "dropout_output": 0.2}
+SMALL: dict[str, Any] = {
+    "hidden_size": 24,
+    "batch_size": 8,
+    "window": 10,
+    "eval_every": 1,
+    "baseline": False,
+    "device": "cuda",
+}
+DROPS = {
+    "embedding_size": 16,
+    "dropout_embedding": 0.1,
+    "dropout_input": 0.2,
+    "dropout_weight": 0.3,
+    "dropout_output": 0.2,
+}
 WAYS: list[dict[str, Any]] = [
-    {"precision": "float32", "optimizer": "sgd", "rate": 1.0},
-    {"precision": "tf32", "layers": 2, "dropout_hidden": 0.2},
-    {"precision": "bfloat16", "cell": "lstm", "layers": 3, "hidden_top": 16, "tied": True, "variational": True},
+    {"precision": "float32", "optimizer": "sgd", "lr": 1.0},
+    {"precision": "tf32", "num_layers": 2, "dropout_hidden": 0.2},
+    {
+        "precision": "bfloat16",
+        "cell": "lstm",
+        "num_layers": 3,
+        "top_hidden_size": 16,
+        "tie_weights": True,
+        "variational": True,
+    },
     {"precision": "float16", "cell": "lstm", "jitter": True, "alpha": 1.0, "beta": 1.0},
     {"precision": "bfloat16", "partition": "random", "softmax": "sampled", "softmax_samples": 8},
 ]
@@ -48,7 +68,7 @@ def same(a: Trainer, b: Trainer) -> None:
 def test_recorded_steps_are_the_same_steps(fields: dict[str, Any], tmp_path: Path) -> None:
     recorded, plain = (trained(tmp_path / graph, graph=graph, **fields) for graph in ("on", "off"))
     assert recorded.graphs is not None
-    assert recorded.graphs._recorded
+    assert recorded.graphs._captured
     assert plain.graphs is None
     same(recorded, plain)
 
@@ -56,11 +76,17 @@ def test_recorded_steps_are_the_same_steps(fields: dict[str, Any], tmp_path: Pat
 OTHERS: dict[str, dict[str, Any]] = {
     "adding": {"length": 20, "cell": "lstm", "chrono": 20},
     "copy": {"length": 20, "cell": "gru", "precision": "tf32"},
-    "copy, affine": {"length": 20, "cell": "lru", "layers": 2, "residual": True, "average": 0.9},
+    "copy, affine": {"length": 20, "cell": "lru", "num_layers": 2, "residual": True, "average": 0.9},
     "copy, output": {"length": 20, "recurrence": "output"},
-    "classify": {"texts": "even.npz", "direction": "both", "layers": 2, "dropout_hidden": 0.2, "dropout_output": 0.3},
+    "classify": {
+        "texts": "even.npz",
+        "direction": "both",
+        "num_layers": 2,
+        "dropout_hidden": 0.2,
+        "dropout_output": 0.3,
+    },
     "classify, weighted": {"texts": "even.npz", "cell": "mingru", "pool": "concat", "class_weights": "balanced"},
-    "classify, noise": {"texts": "even.npz", "cell": "lstm", "pool": "self-attention", "noise": 0.1, "clip": 0.5},
+    "classify, noise": {"texts": "even.npz", "cell": "lstm", "pool": "self-attention", "noise": 0.1, "grad_clip": 0.5},
     "classify, texts": {"texts": "names.tsv", "token": "char", "dropout_words": 0.1, "blend": False},
     "tag": {"texts": "steps.npz", "cell": "rglru", "variational": True, "dropout_output": 0.2},
     "forecast": {"texts": "series.csv", "target": "y", "horizon": 4, "season": 12, "base": "seasonal", "lags": 0},
@@ -82,14 +108,14 @@ def test_recorded_steps_of_other_tasks(name: str, tmp_path: Path, monkeypatch: p
     Path("series.csv").write_text(
         "date,y\n" + "".join(f"{1990 + k // 12}-{k % 12 + 1:02},{y}\n" for k, y in enumerate(values))
     )
-    fields = {"hidden": 16, "batch": 8, "steps": 45, "baseline": False, "device": "cuda", **OTHERS[name]}
+    fields = {"hidden_size": 16, "batch_size": 8, "steps": 45, "baseline": False, "device": "cuda", **OTHERS[name]}
     made = []
     for graph in ("on", "off"):
         made.append(begin(tmp_path / graph, name.partition(",")[0], graph=graph, **fields))
         made[-1].train()
     recorded, plain = made
     assert recorded.graphs is not None
-    assert recorded.graphs._recorded
+    assert recorded.graphs._captured
     assert recorded.predictions == plain.predictions
     same(recorded, plain)
 
@@ -106,14 +132,20 @@ def test_a_recorded_run_goes_on_exactly(tmp_path: Path) -> None:
 
 
 def test_dynamic_evaluation_is_what_it_is_on_the_cpu() -> None:
-    fields: dict[str, Any] = {"cell": "lstm", "hidden": 24, "embedding": 16, "tied": True, "layers": 2}
+    fields: dict[str, Any] = {
+        "cell": "lstm",
+        "hidden_size": 24,
+        "embedding_size": 16,
+        "tie_weights": True,
+        "num_layers": 2,
+    }
     model = LanguageModel(50, make_options("language", fields)).eval()  # type: ignore[arg-type]
     text = torch.randint(0, 50, (403,))
     found = []
     for device in ("cpu", "cuda"):
         model.to(device)
         ids = text.to(device)
-        with computing_in("float32", torch.device(device)):
+        with autocast_in("float32", torch.device(device)):
             sizes = adapting.gradient_sizes(model, ids)
             read = adapting.read_dynamic(model, ids[:-1], ids[1:], adapting.Dynamic(0.002, 0.02), sizes)
         found.append(read.logp.cpu())

@@ -1,4 +1,4 @@
-"""Tables of measured ways: what is taken for a problem, how they are made, written and read; without a GPU."""
+"""Tuning tables: lookup, measurement, writing and reading, without a GPU."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Any
 
 import pytest
 
-from recur.cuda import tuning
-from recur.cuda.tuning import Entry, Kind, Table
 from recur.errors import BackendError
+from recur.ops.cuda import tuning
+from recur.ops.cuda.tuning import TuningEntry, TuningKey, TuningTable
 
-LSTM = Kind(4, 4, 512, 64, "bfloat16", "forward")
+LSTM = TuningKey(4, 4, 512, 64, "bfloat16", "forward")
 BACK = LSTM._replace(direction="backward")
 
 
-def entry(name: str, us: float = 1.0, **more: float) -> Entry:
-    return Entry({"name": name}, us, **more)
+def entry(name: str, us: float = 1.0, **more: float) -> TuningEntry:
+    return TuningEntry({"name": name}, us, **more)
 
 
-def table_of(*entries: tuple[Kind, Entry]) -> Table:
-    return Table("NVIDIA H200", dict(entries), {"date": "2026-11-17"})
+def table_of(*entries: tuple[TuningKey, TuningEntry]) -> TuningTable:
+    return TuningTable("NVIDIA H200", dict(entries), {"date": "2026-11-17"})
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(tuning, "SHIPPED", tmp_path / "shipped")
-    tuning._table.cache_clear()
+    monkeypatch.setattr(tuning, "SHIPPED_TABLES", tmp_path / "shipped")
+    tuning._load_table.cache_clear()
     yield tmp_path
-    tuning._table.cache_clear()
+    tuning._load_table.cache_clear()
 
 
 # Which is the nearest -------------------------------------------------------------------------------------------
 
 
-def nearest(found: Table, kind: Kind) -> Any:
+def nearest(found: TuningTable, kind: TuningKey) -> Any:
     made = found.nearest(kind)
-    return None if made is None else made.way["name"]
+    return None if made is None else made.config["name"]
 
 
 def test_a_problem_takes_its_own_entry_or_the_nearest() -> None:
@@ -62,7 +62,7 @@ def test_what_is_too_far_has_none() -> None:
     assert nearest(found, LSTM._replace(H=1000, S=33)) is None, "both together"
 
 
-@pytest.mark.parametrize("other", [{"products": 3}, {"numbers": "tf32"}, {"direction": "backward"}], ids=str)
+@pytest.mark.parametrize("other", [{"products": 3}, {"matmul_dtype": "tf32"}, {"direction": "backward"}], ids=str)
 def test_what_is_of_another_kind_is_not_taken(other: dict[str, Any]) -> None:
     assert table_of((LSTM, entry("own"))).nearest(LSTM._replace(**other)) is None
 
@@ -74,54 +74,54 @@ def test_gates_and_size_break_ties() -> None:
     assert nearest(found, LSTM) == "five", "gates without a product matter least"
 
 
-def test_beside_cudnn() -> None:
+def test_relative_to_cudnn() -> None:
     found = table_of(
         (LSTM, entry("there", 1.0, whole_us=2.0, cudnn_us=14.0)), (BACK, entry("back", 2.0, whole_us=5.0, cudnn_us=6.0))
     )
-    assert found.beside_cudnn([LSTM]) == pytest.approx(2 / 14)
-    assert found.beside_cudnn([LSTM, BACK]) == pytest.approx(7 / 20)
-    assert found.beside_cudnn([LSTM._replace(H=600)]) == pytest.approx(2 / 14)
-    assert found.beside_cudnn([LSTM._replace(products=2)]) is None
-    assert table_of((LSTM, entry("own"))).beside_cudnn([LSTM]) is None
+    assert found.relative_to_cudnn([LSTM]) == pytest.approx(2 / 14)
+    assert found.relative_to_cudnn([LSTM, BACK]) == pytest.approx(7 / 20)
+    assert found.relative_to_cudnn([LSTM._replace(H=600)]) == pytest.approx(2 / 14)
+    assert found.relative_to_cudnn([LSTM._replace(products=2)]) is None
+    assert table_of((LSTM, entry("own"))).relative_to_cudnn([LSTM]) is None
 
 
 # Files ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_users_table_comes_before_the_shipped_one(folder: Path) -> None:
-    assert tuning.table("NVIDIA H200") is None
+    assert tuning.load_table("NVIDIA H200") is None
     shipped = table_of((LSTM, entry("shipped", 3.0, cudnn_us=9.0)))
     assert tuning.save(shipped, folder / "shipped" / "h200.json").exists()
-    assert tuning.table("NVIDIA H200") == shipped
+    assert tuning.load_table("NVIDIA H200") == shipped
     own = tuning.save(table_of((LSTM, entry("own")), (BACK, entry("", 2.5, whole_us=3.5))))
     assert own == folder / "cache" / "tables" / "h200.json"
-    found = tuning.table("NVIDIA H200")
+    found = tuning.load_table("NVIDIA H200")
     assert found is not None
     assert nearest(found, LSTM) == "own"
-    assert found.entries[BACK] == Entry({"name": ""}, 2.5, 3.5, None)
-    assert tuning.table("NVIDIA H100 PCIe") is None
+    assert found.entries[BACK] == TuningEntry({"name": ""}, 2.5, 3.5, None)
+    assert tuning.load_table("NVIDIA H100 PCIe") is None
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H200", "nvidia  h200", "H200"])
 def test_a_table_is_named_after_its_gpu(name: str) -> None:
-    assert tuning.file_name(name) == "h200.json"
+    assert tuning.table_name(name) == "h200.json"
 
 
 def test_a_table_of_another_gpu_is_not_taken(folder: Path) -> None:
     tuning.save(table_of((LSTM, entry("own")))._replace(device="NVIDIA-H200"))
-    assert tuning.table("NVIDIA H200") is None
+    assert tuning.load_table("NVIDIA H200") is None
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda read: "nothing", "no table of measured ways"),
-        (lambda read: read | {"format": 2}, "format 2, and 1 is read here"),
+        (lambda read: "nothing", "not a tuning table"),
+        (lambda read: read | {"format": 1}, "format 1, and 2 is read here"),
         (lambda read: {k: v for k, v in read.items() if k != "entries"}, "KeyError: 'entries'"),
         (lambda read: _changed(read, H=0), "no sizes"),
         (lambda read: _changed(read, S=1.5), "no sizes"),
-        (lambda read: _changed(read, numbers="8 bits"), "unknown: '8 bits'"),
-        (lambda read: _changed(read, way={"exchange": [1]}), "no way"),
+        (lambda read: _changed(read, matmul_dtype="8 bits"), "unknown: '8 bits'"),
+        (lambda read: _changed(read, config={"exchange": [1]}), "config must map names to numbers"),
         (lambda read: _changed(read, us=-1), "no time: -1"),
         (lambda read: _changed(read, us=math.nan), "no time: nan"),
         (lambda read: _changed(read, cudnn_us="2"), "no time: '2'"),
@@ -134,10 +134,10 @@ def test_a_damaged_table_is_passed_over_in_a_line(change: Any, says: str, folder
     path.write_text(json.dumps(change(json.loads(path.read_bytes()))))
     with pytest.raises(BackendError, match=says):
         tuning.loads(path.read_bytes())
-    with pytest.warns(UserWarning, match="is passed over: .*recur doctor --tune writes it anew") as said:
-        assert tuning.table("NVIDIA H200") == shipped
+    with pytest.warns(UserWarning, match="ignoring the tuning table .*recur doctor --tune writes a new one") as said:
+        assert tuning.load_table("NVIDIA H200") == shipped
     assert "\n" not in str(said[0].message)
-    assert tuning.table("NVIDIA H200") == shipped, "said once"
+    assert tuning.load_table("NVIDIA H200") == shipped, "said once"
 
 
 def _changed(read: Any, **fields: Any) -> Any:
@@ -148,28 +148,28 @@ def _changed(read: Any, **fields: Any) -> Any:
 
 
 class Described:
-    """A GPU of which one says how fast each way is; `fast` does not fit forward."""
+    """GPU with given times for each configuration; `fast` does not fit forward."""
 
     device = "NVIDIA H200"
 
     def __init__(self) -> None:
-        self.measured: list[tuple[Kind, Any]] = []
+        self.measured: list[tuple[TuningKey, Any]] = []
 
-    def problems(self) -> list[Kind]:
+    def tuning_keys(self) -> list[TuningKey]:
         return [LSTM, BACK, LSTM._replace(products=9)]
 
-    def candidates(self, problem: Kind) -> list[tuning.Way]:
+    def candidates(self, problem: TuningKey) -> list[tuning.ConfigValues]:
         return [{"name": "slow"}, {"name": "fast"}, {"name": "middle"}, {}] if problem.products == 4 else []
 
-    def measure(self, problem: Kind, way: tuning.Way) -> float | None:
-        self.measured.append((problem, way.get("name")))
+    def measure(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
+        self.measured.append((problem, config.get("name")))
         times = {"slow": 9.0, "fast": 1.0 if problem == BACK else None, "middle": 4.0, None: 20.0}
-        return times[way.get("name")]  # type: ignore[index]
+        return times[config.get("name")]  # type: ignore[index]
 
-    def whole(self, problem: Kind, way: tuning.Way) -> float | None:
+    def measure_pass(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
         return 6.0
 
-    def cudnn(self, problem: Kind) -> float | None:
+    def measure_cudnn(self, problem: TuningKey) -> float | None:
         return 12.0 if problem == LSTM else None
 
 
@@ -177,8 +177,8 @@ def test_the_fastest_that_fits_is_kept() -> None:
     bench, told = Described(), []
     found = tuning.tune(lambda *progress: told.append(progress), bench, made={"by": "a test"})
     assert found.entries == {
-        LSTM: Entry({"name": "middle"}, 4.0, 6.0, 12.0),
-        BACK: Entry({"name": "fast"}, 1.0, 6.0, None),
+        LSTM: TuningEntry({"name": "middle"}, 4.0, 6.0, 12.0),
+        BACK: TuningEntry({"name": "fast"}, 1.0, 6.0, None),
     }
     assert (found.device, found.made) == ("NVIDIA H200", {"by": "a test"})
     assert [done for done, _, _ in told] == [0, 1, 2, 2]

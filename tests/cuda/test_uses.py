@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import recur.nn
-from recur.layers import Recurrent, directions
-from recur.scan import scan, scan_both
+from recur.nn import Recurrent, recurrent
+from recur.ops import scan, scan_both
 from tests.cuda.support import needs_gpu, on_gpu
 from tests.support import Case, close
 
@@ -151,11 +151,11 @@ def test_auto_takes_it_and_says_how() -> None:
     case: Case = on_gpu("peephole", 4, 5, 6, 96, dtype=torch.float32)
     found = case.scan(trace=True)
     assert found.trace.backend == "cuda"
-    assert found.trace.way.startswith("cluster: ")
+    assert found.trace.kernels.startswith("cluster: ")
     clipped = case.scan(bptt="clip:1")
-    assert clipped.trace.way == "one step a launch (clip needs the norm of a whole row at every step)"
+    assert clipped.trace.kernels == "one launch per step (clip needs the norm of a whole row at every step)"
     plain = scan(case.cell, case.weights, case.x)
-    assert scan(case.cell, case.weights, case.x).trace.way == plain.trace.way
+    assert scan(case.cell, case.weights, case.x).trace.kernels == plain.trace.kernels
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -168,18 +168,18 @@ def test_both_directions_in_one_launch(
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     B, T, D, H = size
     torch.manual_seed(0)
-    net = Recurrent(name, D, H, layers=2, direction="both", backend="cuda").to("cuda", dtype)
+    net = Recurrent(name, D, H, num_layers=2, direction="both", backend="cuda").to("cuda", dtype)
     x = torch.randn(B, T, D, device="cuda").to(dtype).requires_grad_()
     state = None
     for _ in range(2):
         found = []
         for apart in (True, False, False):  # the first makes the form known
-            monkeypatch.setattr(directions, "scan_both", (lambda *_: None) if apart else scan_both)
+            monkeypatch.setattr(recurrent, "scan_both", (lambda *_: None) if apart else scan_both)
             y = net(x, state)
             ends = [part for one in y.state for part in one]
             loss = y.outputs.float().square().sum() + sum(part.float().sum() for part in ends)
             found.append([y.outputs, *ends, *torch.autograd.grad(loss, [x, *net.parameters()])])
-        assert str(y.trace[0].way).startswith("both directions at once; ")
+        assert str(y.trace[0].kernels).startswith("both directions at once; ")
         for one, two, again in zip(*found, strict=True):
             close(two.float(), one.float(), tolerance=1e-4 if dtype == torch.float32 else 3e-2)
             assert torch.equal(two, again)

@@ -4,8 +4,9 @@
     python -m tests.cuda.usage --match "lstm bfloat16"  only these rows; the others stay
     python -m tests.cuda.usage --check                  compare, and write nothing
 
-A row is a cell, a dtype, an architecture and a family of kernels: one step a launch; all steps by one of the ways to
-carry h, there and back; or, without a product with W, every unit by itself, in slices of time where units are few.
+A row is a cell, a dtype, an architecture and a family of kernels: one launch per step; a persistent kernel by
+each exchange of h, forward and backward; or, without a matmul with W, an element-wise kernel, in slices of time with
+few units.
 test_compile.py compares a sample of them.
 """
 
@@ -23,41 +24,41 @@ from unittest import mock
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import along, nvrtc, persistent
-from recur.cuda.choice import candidates
-from recur.cuda.device import A100, H200, Device
-from recur.cuda.memory import Layout
-from recur.cuda.nvrtc import Usage
-from recur.cuda.source import NUMBERS, load, source
-from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES
+from recur.compiler.assembly import load_assembly
+from recur.compiler.programs import Signature, text_of
 from recur.errors import BackendError
-from recur.native.compiled import text_of
-from recur.native.memory import Signature
+from recur.ops.cuda import nvrtc, persistent
+from recur.ops.cuda.codegen import DTYPE_CODES, kernel_source
+from recur.ops.cuda.config import CLUSTER, EXCHANGE_NAMES, GRID, SINGLE_CTA
+from recur.ops.cuda.driver import A100, H200, DeviceInfo
+from recur.ops.cuda.heuristics import list_configs
+from recur.ops.cuda.layout import ScanLayout
+from recur.ops.cuda.nvrtc import ResourceUsage
 from tests.support import NATIVE_CELLS
 
 TABLE = Path(__file__).with_name("usage.json")
 MORE_REGISTERS = 8
 """A kernel may take so many more than the table says: compilers' versions differ by as much."""
 
-OTHERS = (Device("an RTX 3090", 8, 6, 82, 101376), Device("an RTX 4090", 8, 9, 128, 101376))
+OTHERS = (DeviceInfo("an RTX 3090", 8, 6, 82, 101376), DeviceInfo("an RTX 4090", 8, 9, 128, 101376))
 
 
-def devices() -> list[Device]:
+def devices() -> list[DeviceInfo]:
     """One of each architecture: those that most have, and the newest that the compiler knows."""
-    compiler = nvrtc.compiler()
+    compiler = nvrtc.load_compiler()
     newest = compiler.architectures[-1] if compiler else 90
-    return [A100, *OTHERS, H200, Device("the newest", newest // 10, newest % 10, 48, 101376)]
+    return [A100, *OTHERS, H200, DeviceInfo("the newest", newest // 10, newest % 10, 48, 101376)]
 
 
 PLACES = {"cta": (64, 32), "cluster": (64, 256), "partial": (64, 256), "grid": (64, 1024)}
-PLACES |= {"along": (64, 512), "slices": (1, 64)}
+PLACES |= {"elementwise": (64, 512), "slices": (1, 64)}
 """The rows and units with which each family is compiled."""
 
 
 class Row(NamedTuple):
     cell: str
     dtype: torch.dtype
-    device: Device
+    device: DeviceInfo
     family: str
 
     @property
@@ -65,66 +66,71 @@ class Row(NamedTuple):
         return " ".join((self.cell, str(self.dtype).removeprefix("torch."), self.device.architecture, self.family))
 
 
-ALONE_IN_A_TEXT = ("step", "lay_out", "add_up")
+SINGLE_FILE_FAMILIES = ("step", "pack", "reduce")
 
 
 def rows() -> Iterator[Row]:
     for cell in NATIVE_CELLS:
-        for dtype in NUMBERS:
+        for dtype in DTYPE_CODES:
             for device in devices():
                 yield Row(cell, dtype, device, "step")
                 if cell in ("gru", "mingru"):
-                    yield from (Row(cell, dtype, device, family) for family in ALONE_IN_A_TEXT[1:])
+                    yield from (Row(cell, dtype, device, family) for family in SINGLE_FILE_FAMILIES[1:])
                 # Each takes seconds: all cells where most of them run, elsewhere those that all have.
                 if device == H200 or (cell in ("gru", "lstm", "mingru") and dtype != torch.float64):
                     for family in families(cell, dtype, device):
                         yield Row(cell, dtype, device, family)
 
 
-def families(cell: str, dtype: torch.dtype, device: Device) -> list[str]:
-    ways = ["along", "slices"]
+def families(cell: str, dtype: torch.dtype, device: DeviceInfo) -> list[str]:
+    configs = ["elementwise", "slices"]
     if make_cell(cell).recurrent_gates:
-        carried = [ALONE, *([CLUSTER] if device.clusters else []), GRID]
-        ways = [NAMES[way] for way in carried] if dtype != torch.float64 else []
-    found = [f"{way} {direction}" for way in ways for direction in ("forward", "backward")]
-    return [*found, *(["partial backward"] if "cluster" in ways and cell in ("gru", "lstm") else [])]
+        carried = [SINGLE_CTA, *([CLUSTER] if device.clusters else []), GRID]
+        configs = [EXCHANGE_NAMES[config] for config in carried] if dtype != torch.float64 else []
+    found = [f"{config} {direction}" for config in configs for direction in ("forward", "backward")]
+    return [*found, *(["partial backward"] if "cluster" in configs and cell in ("gru", "lstm") else [])]
 
 
 def text(row: Row) -> str | None:
-    """A row's kernels; None where that way does not fit its device."""
+    """Return the source of a row's kernels; None if no such configuration fits its device."""
     cell = text_of(make_cell(row.cell), True)
-    if row.family in ALONE_IN_A_TEXT:
-        return source(cell, row.dtype, (row.family,))
+    if row.family in SINGLE_FILE_FAMILIES:
+        return kernel_source(cell, row.dtype, (row.family,))
     kind, _, direction = row.family.partition(" ")
-    a, backward = load(cell), direction == "backward"
+    a, backward = load_assembly(cell), direction == "backward"
     (S, H), steps = PLACES[kind], 1000
     weights, shape = 4 if a.products else 2, (S, steps, H)
     of = Signature(cell, row.dtype, shape, (), a.gates * H, H, weights, a.extras, 0, False, False, 0.0, "")
     if not a.products:
-        return along_text(Layout(of), backward, row.device)
-    p = persistent.problem(Layout(of), backward)
+        return elementwise_text(ScanLayout(of), backward, row.device)
+    p = persistent.scan_shape(ScanLayout(of), backward)
     exchange, partial = ("cluster", 1) if kind == "partial" else (kind, 0)
-    plain = (way for way in candidates(p, row.device) if way.warps == 8 and not way.used)
-    way = next((way for way in plain if NAMES[way.exchange] == exchange and way.partial == partial), None)
-    return None if way is None else persistent.text(cell, row.dtype, p, way, not backward)
+    plain = (config for config in list_configs(p, row.device) if config.warps == 8 and not config.used)
+    config = next(
+        (config for config in plain if EXCHANGE_NAMES[config.exchange] == exchange and config.partial == partial), None
+    )
+    return None if config is None else persistent.kernel_text(cell, row.dtype, p, config, not backward)
 
 
-def along_text(lay: Layout, backward: bool, device: Device) -> str:
+def elementwise_text(layout: ScanLayout, backward: bool, device: DeviceInfo) -> str:
     """What would be loaded."""
     loaded = mock.Mock()
-    with mock.patch.object(along, "loaded", loaded), mock.patch.object(along, "device", return_value=device):
-        along.prepared.__wrapped__(lay, backward, not backward, True, 0, None)
+    with (
+        mock.patch.object(persistent, "load_module", loaded),
+        mock.patch.object(persistent, "device_info", return_value=device),
+    ):
+        persistent.prepare_elementwise.__wrapped__(layout, backward, not backward, True, 0, None)
     made: str = loaded.call_args.args[0]
     return made
 
 
-def usage(row: Row) -> dict[str, Usage] | None:
-    made, compiler = text(row), nvrtc.compiler()
-    assert compiler is not None, nvrtc.missing()
+def usage(row: Row) -> dict[str, ResourceUsage] | None:
+    made, compiler = text(row), nvrtc.load_compiler()
+    assert compiler is not None, nvrtc.compiler_missing_reason()
     return None if made is None else dict(sorted(compiler.compile(made, row.device.architecture).usage.items()))
 
 
-def attempt(row: Row) -> dict[str, Usage] | str | None:
+def attempt(row: Row) -> dict[str, ResourceUsage] | str | None:
     """The same, or why it cannot be compiled."""
     try:
         return usage(row)
@@ -132,19 +138,21 @@ def attempt(row: Row) -> dict[str, Usage] | str | None:
         return " ".join(str(error).split())
 
 
-def table() -> tuple[str, dict[str, dict[str, Usage] | None]]:
+def table() -> tuple[str, dict[str, dict[str, ResourceUsage] | None]]:
     """The compiler's version, and by row and kernel what it takes."""
     if not TABLE.exists():
         return "", {}
     content = json.loads(TABLE.read_text())
     found = {
-        key: None if kernels is None else {name: Usage(*numbers) for name, numbers in kernels.items()}
+        key: None if kernels is None else {name: ResourceUsage(*numbers) for name, numbers in kernels.items()}
         for key, kernels in content["kernels"].items()
     }
     return content["nvrtc"], found
 
 
-def worse(key: str, found: dict[str, Usage] | None, expected: dict[str, Usage] | None, same: bool) -> list[str]:
+def worse(
+    key: str, found: dict[str, ResourceUsage] | None, expected: dict[str, ResourceUsage] | None, same: bool
+) -> list[str]:
     """What a row takes more of than the table has. `same`: by the compiler of the table, to which registers belong."""
     if (found is None) != (expected is None):
         return [f"{key}: {'does not fit' if found is None else 'fits'} now"]
@@ -167,7 +175,7 @@ def worse(key: str, found: dict[str, Usage] | None, expected: dict[str, Usage] |
 
 def compare(chosen: Iterable[Row]) -> list[str]:
     version, expected = table()
-    compiler = nvrtc.compiler()
+    compiler = nvrtc.load_compiler()
     assert compiler is not None
     said = []
     for row in chosen:
@@ -186,12 +194,12 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
     options = parser.parse_args()
-    compiler = nvrtc.compiler()
+    compiler = nvrtc.load_compiler()
     if compiler is None:
-        raise SystemExit(nvrtc.missing())
+        raise SystemExit(nvrtc.compiler_missing_reason())
     version, kept = table()
     chosen = [row for row in rows() if options.match in row.key]
-    found: dict[str, dict[str, Usage] | None] = {}
+    found: dict[str, dict[str, ResourceUsage] | None] = {}
     failed: list[str] = []
     with ProcessPoolExecutor(options.jobs) as pool:
         for k, (row, takes) in enumerate(zip(chosen, pool.map(attempt, chosen, chunksize=4), strict=True)):

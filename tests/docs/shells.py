@@ -37,8 +37,8 @@ def shortened(words: list[str]) -> list[str]:
 
 def small(words: list[str]) -> list[str]:
     """A network of 8 units, where it does not begin with the weights of another."""
-    given = words[0] == "resume" or {"--hidden", "--from"} & set(words)
-    return [] if given else ["--hidden", "8"]
+    given = words[0] == "resume" or {"--hidden-size", "--from"} & set(words)
+    return [] if given else ["--hidden-size", "8"]
 
 
 def without(words: list[str], flag: str) -> list[str]:

@@ -38,7 +38,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("before")
     write_files(here)
     for file, (task, name) in TRAINED.items():
-        words = ["train", str(here / file), "--task", task, "--steps", "2", "--hidden", "8", "--threads", "1"]
+        words = ["train", str(here / file), "--task", task, "--steps", "2", "--hidden-size", "8", "--threads", "1"]
         assert run([*words, "--out", str(here / "runs" / name)]) == 0
     for name, other in COPIED.items():
         shutil.copytree(here / "runs" / other, here / "runs" / name)

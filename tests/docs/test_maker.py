@@ -92,15 +92,15 @@ def test_blocks_are_executed_and_their_results_shown(tmp_path: Path, monkeypatch
 
 def test_links_to_sources_find_their_line() -> None:
     found = sources.Sources()
-    text = found.linked("[`bptt.py`](../src/recur/bptt.py#BPTT.parse)", "page.html", DOCS)
+    text = found.linked("[`bptt.py`](../src/recur/ops/bptt.py#BPTT.parse)", "page.html", DOCS)
     line = int(re.search(r"#L-(\d+)", text)[1])  # type: ignore[index]
-    assert "def parse" in (ROOT / "src/recur/bptt.py").read_text().splitlines()[line - 1]
+    assert "def parse" in (ROOT / "src/recur/ops/bptt.py").read_text().splitlines()[line - 1]
     assert f"bptt.py:{line}" in text
-    for link in ("../src/recur/bptt.py#Nothing", "../src/recur/nothing.py"):
+    for link in ("../src/recur/ops/bptt.py#Nothing", "../src/recur/nothing.py"):
         with pytest.raises(ValueError, match=r"has no|leads to nothing"):
             found.linked(f"[x]({link})", "page.html", DOCS)
-    assert 'id="L-1"' in sources.of_file(ROOT / "src/recur/nn.py") or 'name="L-1"' in sources.of_file(
-        ROOT / "src/recur/nn.py"
+    assert 'id="L-1"' in sources.of_file(ROOT / "src/recur/errors.py") or 'name="L-1"' in sources.of_file(
+        ROOT / "src/recur/errors.py"
     )
 
 
@@ -120,7 +120,7 @@ def test_a_link_with_words_finds_the_line_that_holds_them() -> None:
 
 def test_a_figure_made_without_pyplot_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    source = "from recur.plotting import new_figure\nfigure, _ = new_figure()\nfigure"
+    source = "from recur.utils.files import new_figure\nfigure, _ = new_figure()\nfigure"
     (result,) = executing.run([["python", source]], tmp_path)
     assert (result["text"], result["files"]) == ("", ["1-1.svg"])
 
@@ -129,12 +129,12 @@ def test_figures_and_conclusions_are_chinese_on_a_chinese_page(tmp_path: Path) -
     drawn = '<svg><text x="1">steps back</text><text x="2">forget bias 4</text><text x="3">&lt;eos&gt;</text></svg>'
     (tmp_path / "1-1.svg").write_text(drawn)
     (tmp_path / "2-1.svg").write_text('<svg><text x="1">t</text></svg>')
-    lab = "∂c_t/∂c_{t−1} = f_t along the memory, so the forget gate is the gradient's decay. A step multiplies it, "
-    lab += (
-        "with a bias of b, by what was measured over 3 steps: a. With f near 0 the past is cut off on purpose; with f "
+    lab = (
+        "∂c_t/∂c_{t−1} = f_t along the memory, so the forget gate is the decay of the gradient. The factor per step "
+        "for each forget bias b, measured over 3 steps: a. With f near 0 the past is cut off on purpose. With f near 1 "
+        "it is kept, as in the LSTM of 1997, which had no forget gate. For this reason the bias is often initialised "
+        "to 1 or more."
     )
-    lab += "near 1 it is kept as in the LSTM of 1997, which had no forget gate. This is why its bias is often "
-    lab += "initialised to 1 or more."
     found = chinese.result(executing.Result(text=f"loss 3\n{lab}", files=["1-1.svg", "2-1.svg", "x.html"]), tmp_path)
     assert found["files"] == ["1-1.zh.svg", "2-1.svg", "x.html"]
     assert found["text"].startswith("loss 3\n沿记忆 ∂c_t/∂c_{t−1} = f_t，所以遗忘门就是梯度的衰减")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from recur.export.c_core import core, head, struct_of
-from recur.export.compare import apart, examples
-from recur.export.graphs import Graph, Portable
+from recur.export.artifacts import example_inputs, relative_difference
+from recur.export.c_graphs import print_graphs, print_includes, print_work_struct
+from recur.export.graphs import Graph, PortableModel
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 
@@ -40,8 +40,10 @@ def run_self_test(header: Path, *command: str) -> str:
 
 def difference(graph: Graph, steps: tuple[int, ...], folder: Path) -> float:
     """The largest between C and Python, at sequences of so many steps; of numbers above 1, the share that it is."""
-    made = core(Portable("network", "network", "network", {graph.name: graph}), "m", max(steps), quantize=False)
-    text = "\n\n".join([head("m"), struct_of(made), made.text])
+    made = print_graphs(
+        PortableModel("network", "network", "network", {graph.name: graph}), "m", max(steps), quantize=False
+    )
+    text = "\n\n".join([print_includes("m"), print_work_struct(made), made.text])
     printer, inputs, outputs = made.printers[graph.name], len(graph.inputs), len(graph.outputs)
     given = [f"(const float *)p[{k}]" for k in range(inputs)]
     call = printer.call(given, [f"(float *)p[{inputs + k}]" for k in range(outputs)], ["T"])
@@ -49,10 +51,12 @@ def difference(graph: Graph, steps: tuple[int, ...], folder: Path) -> float:
     calls = f"void run(void **p, int32_t T);\nvoid run(void **p, int32_t T) {{ {work} {call} }}\n"
     compiled, largest = library(folder, {"m": text.replace("\nstatic ", "\nM_API ")}, calls), 0.0
     for T in steps:
-        read = [part.contiguous() for part in examples(graph, {"B": 1, "T": T}, T, positive=False)]
+        read = [part.contiguous() for part in example_inputs(graph, {"B": 1, "T": T}, T, positive=False)]
         expected = graph(*read)
         found = [torch.full_like(part, torch.nan) for part in expected]
         tensors = [*read, *found]
         compiled.run((ctypes.c_void_p * len(tensors))(*(part.data_ptr() for part in tensors)), T)
-        largest = max([largest, *(apart(ours, theirs) for ours, theirs in zip(expected, found, strict=True))])
+        largest = max(
+            [largest, *(relative_difference(ours, theirs) for ours, theirs in zip(expected, found, strict=True))]
+        )
     return largest

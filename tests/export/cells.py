@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn, sigmoid, tanh
 
 from recur.cells import Cell
-from recur.export.graphs import Graph, Value, capture
-from recur.layers import Connections, Recurrent
+from recur.export.graphs import Graph, TensorSpec, capture
+from recur.nn import Connections, Recurrent
 
 D, H = 3, 4
 
@@ -92,5 +92,7 @@ def graph_of(networks: list[Recurrent]) -> Graph:
     module = Side(networks).eval().requires_grad_(False)
     letters = {11: "B", 13: "T"}
     shapes = [part.shape for part in module(torch.zeros(11, 13, D), torch.zeros(11, H))]
-    outputs = [Value(f"y_{k:02d}", tuple(letters.get(size, size) for size in shape)) for k, shape in enumerate(shapes)]
-    return capture("cells", module, [Value("x", ("B", "T", D)), Value("h", ("B", H))], outputs)
+    outputs = [
+        TensorSpec(f"y_{k:02d}", tuple(letters.get(size, size) for size in shape)) for k, shape in enumerate(shapes)
+    ]
+    return capture("cells", module, [TensorSpec("x", ("B", "T", D)), TensorSpec("h", ("B", H))], outputs)

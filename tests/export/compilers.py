@@ -14,9 +14,9 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from recur.export.c import header
-from recur.export.graphs import Portable
-from recur.export.portable import portable
+from recur.export import to_portable
+from recur.export.c_header import header
+from recur.export.graphs import PortableModel
 from tests.export import runs
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -81,17 +81,13 @@ CALLS = {
             model_predict(&work, doubles, steps[k], %s doubles + 1000);
         doubles[3] = -1.0; doubles[4] = (double)NAN; doubles[5] = (double)INFINITY;
         for (int32_t s = 0; s < 1; ++s) model_predict(&work, doubles, 40, %s doubles + 1000);""",
-    "row": """model_predict(&work, doubles, floats, %s); doubles[0] = (double)NAN; doubles[1] = 1e300;
-        model_predict(&work, doubles, floats, %s);""",
 }  # fmt: skip
 
 
-def calls(form: Portable) -> str:
+def calls(form: PortableModel) -> str:
     """A program that calls a header's interface."""
     reads, kind = form.settings.get("reads"), form.kind
-    if "row" in form.graphs:
-        body = CALLS["row"].replace("%s", "floats + 1000" if kind == "classifier" else "doubles + 1000")
-    elif kind in ("language", "writer"):
+    if kind in ("language", "writer"):
         body = CALLS[kind]
     elif kind == "forecaster":
         body = CALLS[kind].replace("%s", "s, " * (len(form.graphs["forecast"].inputs) - 1))
@@ -105,9 +101,9 @@ def calls(form: Portable) -> str:
     return f"{TEXTS}int main(void) {{ {rounds} return 0; }}\n"
 
 
-def failures(form: Portable, quantize: bool, folder: Path) -> list[str]:
+def failures(form: PortableModel, quantize: bool, folder: Path) -> list[str]:
     """By which compilers a header does not compile, or its test fails."""
-    text = header(form, "model", 60, quantize)[1]
+    text = header(form, "model", 60, quantize).text
     (folder / "model.h").write_text(text)
     (folder / "calls.c").write_text('#include "model.h"\n' + calls(form))
     found = []
@@ -141,7 +137,7 @@ def main() -> None:
         if not name.startswith(asked):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            form = portable(make(Path(folder)))
+            form = to_portable(make(Path(folder)))
             for quantize in (False, True):
                 found = failures(form, quantize, Path(folder))
                 failed += len(found)

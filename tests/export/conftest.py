@@ -6,24 +6,24 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from recur.export.graphs import Portable
-from recur.export.javascript_model import JavaScript, javascript
-from recur.export.portable import portable
+from recur.export import to_portable
+from recur.export.graphs import PortableModel
+from recur.export.html import JavaScriptModel, build_javascript
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 class Subject(NamedTuple):
-    """A trained model, as graphs, and as JavaScript with the weights that it has."""
+    """A trained model, as graphs, and as JavaScriptModel with the weights that it has."""
 
     model: Any
-    form: Portable
-    code: JavaScript
+    form: PortableModel
+    code: JavaScriptModel
 
     @classmethod
     def of(cls, model: Any, page: bool = True) -> Self:
-        form = portable(model)
-        return cls(model, form, javascript(form, quantize=False) if page else JavaScript("", {}, ""))
+        form = to_portable(model)
+        return cls(model, form, build_javascript(form, quantize=False) if page else JavaScriptModel("", {}, ""))
 
 
 class Visit:

@@ -16,7 +16,7 @@ from typing import Any
 import recur
 from recur.errors import RecurError
 from recur.export import TARGETS, export
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.predictor import Predictor
 from tests.export import runs
 
 ENDINGS = {"c": ".h", "onnx": ".onnx", "html": ".html", "torch": ".pt2", "safetensors": ".safetensors"}
@@ -33,7 +33,7 @@ def models(cells: list[str]) -> Iterator[tuple[str, Predictor[Any]]]:
     for name in cells:
         with tempfile.TemporaryDirectory() as folder:
             short = name.rpartition(":")[2]
-            yield f"language {short}", runs.language(Path(folder), cell=name, layers=2)
+            yield f"language {short}", runs.language(Path(folder), cell=name, num_layers=2)
             yield f"tag {short}, both directions", runs.tag(Path(folder), cell=name, direction="both")
 
 

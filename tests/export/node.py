@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from recur.export import javascript_check
-from recur.export.graphs import Portable
-from recur.export.javascript_check import in_node as in_node
-from recur.export.javascript_model import javascript
+from recur.export import html
+from recur.export.graphs import PortableModel
+from recur.export.html import build_javascript
+from recur.export.html import run_in_node as run_in_node
 
-needs_node = pytest.mark.skipif(javascript_check.node() is None, reason="no node here: apt-get install nodejs")
+needs_node = pytest.mark.skipif(html.find_node() is None, reason="no node here: apt-get install nodejs")
 
 
-def difference(portable: Portable, quantize: bool = False) -> float:
+def difference(portable: PortableModel, quantize: bool = False) -> float:
     """The largest between node and PyTorch."""
-    return javascript_check.difference(portable, javascript(portable, quantize), quantize)
+    return html.node_difference(portable, build_javascript(portable, quantize), quantize)

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recur.export.c_core import core, head, struct_of
-from recur.export.graphs import Portable, States, Value, capture, flat, ready
-from recur.layers import Recurrent
+from recur.export.c_graphs import print_graphs, print_includes, print_work_struct
+from recur.export.graphs import NetworkStates, PortableModel, TensorSpec, capture, flatten_state, prepare_model
+from recur.nn import Recurrent
 from tests.export.c_library import library
 
 MODELS = ("lstm", "lstm_1d", "lstm_torch", "gru", "gru_1d", "gru_torch")
@@ -59,10 +59,10 @@ class Chain(nn.Module):
         carried, left = [], list(state)
         for layer in self.layers:
             if isinstance(layer, Recurrent):
-                states = States(layer)
+                states = NetworkStates(layer)
                 own, left = left[: len(states.parts)], left[len(states.parts) :]
                 found = layer(x[:, None], states.nested(own))
-                x, carried = found.outputs[:, 0], [*carried, *flat(found.state)]
+                x, carried = found.outputs[:, 0], [*carried, *flatten_state(found.state)]
             else:
                 x = layer(x)
         return (x, *carried)
@@ -78,7 +78,7 @@ def of_torch(weights: dict[str, Any]) -> Chain:
             made: nn.Module = nn.Linear(own["weight"].shape[1], own["weight"].shape[0])
         else:
             H, depth = own["weight_hh_l0"].shape[1], len(own) // 4
-            made = Recurrent(prefix.rstrip("0123456789"), own["weight_ih_l0"].shape[1], H, layers=depth)
+            made = Recurrent(prefix.rstrip("0123456789"), own["weight_ih_l0"].shape[1], H, num_layers=depth)
         made.load_state_dict(own)
         layers.append(made)
     return Chain(layers)
@@ -109,21 +109,21 @@ def of_keras(layers: list[dict[str, Any]]) -> Chain:
 def difference(folder: Path, name: str, work: Path) -> float:
     """The largest between what the header makes of a published signal and what was published."""
     held = json.loads((folder / "models" / f"{name}.json").read_text())
-    chain = ready(of_keras(held["layers"]) if "layers" in held else of_torch(held))
+    chain = prepare_model(of_keras(held["layers"]) if "layers" in held else of_torch(held))
     assert isinstance(chain, Chain)
     x, wanted = (np.loadtxt(folder / "test_data" / f"{name}_{side}_python.csv") for side in "xy")
     states = [
-        Value(f"{state}_{k}", ("B", width))
+        TensorSpec(f"{state}_{k}", ("B", width))
         for k, layer in enumerate(chain.recurrent)
-        for _, state, width in States(layer).parts
+        for _, state, width in NetworkStates(layer).parts
     ]
-    graph = capture("step", chain, [Value("x", ("B", 1)), *states], [Value("y", ("B", 1)), *states])
-    made = core(Portable("numbers", "network", name, {"step": graph}), "model", 1, quantize=False)
+    graph = capture("step", chain, [TensorSpec("x", ("B", 1)), *states], [TensorSpec("y", ("B", 1)), *states])
+    made = print_graphs(PortableModel("numbers", "network", name, {"step": graph}), "model", 1, quantize=False)
     before, after = [value.name for value in states], [f"next_{value.name}" for value in states]
     buffers = ", ".join(f"{side}[{value.shape[1]}]" for value in states for side in (value.name, f"next_{value.name}"))
     call = made.printers["step"].call(["x + k", *before], ["y + k", *after], [])
     moved = " ".join(f"memcpy({old}, {new}, sizeof {old});" for old, new in zip(before, after, strict=True))
-    text = "\n\n".join([head("model"), struct_of(made), made.text])
+    text = "\n\n".join([print_includes("model"), print_work_struct(made), made.text])
     compiled = library(
         work, {"model": text.replace("\nstatic void ", "\nMODEL_API void ")}, RUN % (buffers, call, moved)
     )

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import recur
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.predictor import Predictor
 
-SMALL = {"steps": 2, "hidden": 6, "threads": 1, "seed": 1, "device": "cpu"}
+SMALL = {"steps": 2, "hidden_size": 6, "threads": 1, "seed": 1, "device": "cpu"}
 
 LINE = "the cat sat on the mat and the dog ran to the old red barn"
 TEXTS = [f"{word} thing number {k} is {mood}" for k in range(20) for word, mood in (("good", "fine"), ("bad", "poor"))]
@@ -25,7 +25,7 @@ PAIRS = [("".join(row), "".join(reversed(row))) for row in ("abc", "bca", "cab",
 def language(folder: Path, **options: Any) -> Predictor[Any]:
     text = folder / "text.txt"
     text.write_text("\n".join([LINE] * 30))
-    return recur.fit(text, task="language", window=8, batch=2, **SMALL | options)
+    return recur.fit(text, task="language", window=8, batch_size=2, **SMALL | options)
 
 
 def classify(folder: Path, **options: Any) -> Predictor[Any]:
@@ -37,12 +37,12 @@ def tag(folder: Path, **options: Any) -> Predictor[Any]:
 
 
 def seq2seq(folder: Path, **options: Any) -> Predictor[Any]:
-    given = {"embedding": 5, "longest": 8} | options
+    given = {"embedding_size": 5, "max_length": 8} | options
     return recur.fit(*zip(*PAIRS, strict=True), task="seq2seq", **SMALL, **given)  # type: ignore[misc]
 
 
 def conditional(folder: Path, **options: Any) -> Predictor[Any]:
-    given = {"embedding": 5, "longest": 8} | options
+    given = {"embedding_size": 5, "max_length": 8} | options
     return recur.fit([target for _, target in PAIRS], ["x", "y"] * 18, task="conditional", **SMALL, **given)
 
 
@@ -66,15 +66,11 @@ def numbers(folder: Path, task: str = "classify", **options: Any) -> Predictor[A
     return recur.fit(given, labels, task="tag", **SMALL, **options)
 
 
-def table(folder: Path, values: list[str], **options: Any) -> Predictor[Any]:
-    rows = [f"{k % 7},{'red' if k % 3 else 'blue'},{value}" for k, value in enumerate(values)]
-    (folder / "rows.csv").write_text("size,colour,y\n" + "\n".join(rows) + "\n")
-    return recur.fit(folder / "rows.csv", task="table", target="y", **SMALL, **options)
-
-
 EVERY: dict[str, Callable[[Path], Predictor[Any]]] = {
-    "language": lambda folder: language(folder, layers=2, cell="lstm"),
-    "language of words": lambda folder: language(folder, token="word", cell="slstm", tied=True, embedding=6),
+    "language": lambda folder: language(folder, num_layers=2, cell="lstm"),
+    "language of words": lambda folder: language(
+        folder, token="word", cell="slstm", tie_weights=True, embedding_size=6
+    ),
     "language of subwords": lambda folder: language(folder, token="subword", pieces=300),
     "language backward": lambda folder: language(folder, direction="backward"),
     "classify": classify,
@@ -91,7 +87,5 @@ EVERY: dict[str, Callable[[Path], Predictor[Any]]] = {
     "forecast of logarithms": lambda folder: forecast(folder, lags=12, segment=3, base="none", transform="log"),
     "adding": lambda folder: recur.fit(task="adding", length=5, **SMALL),
     "copy": lambda folder: recur.fit(task="copy", length=5, **SMALL),
-    "table": lambda folder: table(folder, [f"{k * 1.5:.1f}" for k in range(60)]),
-    "table of classes": lambda folder: table(folder, ["up" if k % 2 else "down" for k in range(60)]),
 }
 """Every task, in the forms that a driver knows apart."""

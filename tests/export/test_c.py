@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
+from recur.data.text import Subwords, Vocab
 from recur.errors import OptionError, RecurError
-from recur.export import Options, c, export
-from recur.export.c import header, write
-from recur.export.graphs import Portable
-from recur.export.portable import portable
+from recur.export import ExportOptions, c_header, export, to_portable
+from recur.export.c_header import header, write
+from recur.export.graphs import PortableModel
+from recur.export.tokenizers import VocabularyPrinter
 from tests.export import runs
 from tests.export.c_library import STRICT, library, needs_gcc, run_self_test
 
@@ -22,13 +24,13 @@ pytestmark = needs_gcc
 
 @pytest.fixture(scope="module")
 def language(tmp_path_factory: pytest.TempPathFactory) -> runs.Predictor:  # type: ignore[type-arg]
-    return runs.language(tmp_path_factory.mktemp("language"), layers=2, cell="lstm")
+    return runs.language(tmp_path_factory.mktemp("language"), num_layers=2, cell="lstm")
 
 
 @pytest.fixture(scope="module")
-def form(language: runs.Predictor) -> Portable:  # type: ignore[type-arg]
+def form(language: runs.Predictor) -> PortableModel:  # type: ignore[type-arg]
     """Followed once, for all headers."""
-    return portable(language)
+    return to_portable(language)
 
 
 def text_of(function: ctypes._NamedFuncPointer, *given: object) -> tuple[int, str]:
@@ -38,11 +40,11 @@ def text_of(function: ctypes._NamedFuncPointer, *given: object) -> tuple[int, st
 
 def test_two_models_live_in_one_program(
     language: runs.Predictor,  # type: ignore[type-arg]
-    form: Portable,
+    form: PortableModel,
     tmp_path: Path,
 ) -> None:
     """In float32, and in 8 bits."""
-    headers = {"lm": header(form, "lm", 60)[1], "narrow": header(form, "narrow", 60, quantize=True)[1]}
+    headers = {"lm": header(form, "lm", 60).text, "narrow": header(form, "narrow", 60, quantize=True).text}
     calls = """
     static lm_work work; static lm_state state; static narrow_work other; static narrow_state own;
     int32_t go_on(const char *prompt, char *text); int32_t go_on_narrow(const char *prompt, char *text);
@@ -96,21 +98,21 @@ def test_subwords_are_cut_as_sentencepiece_cuts_them(tmp_path: Path) -> None:
     model = runs.language(tmp_path, token="subword", pieces=300)
     calls = "int32_t cut(const char *t, int32_t n, int32_t *ids);\nint32_t cut(const char *t, int32_t n, int32_t *ids) "
     calls += "{ return m_encode_vocab(t, n, ids, 200); }\n"
-    compiled = library(tmp_path, {"m": header(portable(model), "m", 20)[1]}, calls)
+    compiled = library(tmp_path, {"m": header(to_portable(model), "m", 20).text}, calls)
     for text in ("the cat sat  on the mat\nand", "", "\n\n", "Zürich 漢字 the", "doggedly red barns"):
         ids, data = (ctypes.c_int32 * 200)(), text.encode()
         count = compiled.cut(data, len(data), ids)
         assert ids[:count] == model.run.vocab.encode(text).tolist()
 
 
-def test_a_file_is_tested_before_it_is_kept(form: Portable, tmp_path: Path) -> None:
+def test_a_file_is_tested_before_it_is_kept(form: PortableModel, tmp_path: Path) -> None:
     path = tmp_path / "model.h"
-    whole = write(form, path, Options())
+    whole = write(form, path, ExportOptions())
     assert path.stat().st_size == whole.size
     assert whole.difference is not None
     assert whole.difference < 2e-6
     assert "largest difference" in run_self_test(path, "gcc", *STRICT, "-x", "c")
-    narrow = write(form, path, Options(quantize=True, name="net"))
+    narrow = write(form, path, ExportOptions(quantize=True, name="net"))
     assert narrow.size < whole.size
     assert narrow.difference is not None
     assert narrow.difference < 5e-4
@@ -119,24 +121,24 @@ def test_a_file_is_tested_before_it_is_kept(form: Portable, tmp_path: Path) -> N
 
 def test_what_is_wrong_is_said_in_a_line(
     language: runs.Predictor,  # type: ignore[type-arg]
-    form: Portable,
+    form: PortableModel,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    names = [Options(name="2b"), Options(name="int")]
-    for options in (*names, Options(longest=0), Options(longest=1 << 31)):
-        with pytest.raises(OptionError, match="--name" if options in names else "--longest"):
+    names = [ExportOptions(name="2b"), ExportOptions(name="int")]
+    for options in (*names, ExportOptions(max_length=0), ExportOptions(max_length=1 << 31)):
+        with pytest.raises(OptionError, match="--name" if options in names else "--max-length"):
             write(form, tmp_path / "x.h", options)
-    monkeypatch.setattr(c, "header", lambda *given: (None, "int main(void) { return oops; }\n"))
-    with pytest.raises(RecurError, match="does not compile the header.*error.*oops.*no file is kept"):
-        write(form, tmp_path / "x.h", Options())
+    monkeypatch.setattr(c_header, "header", lambda *given: (None, "", "int main(void) { return oops; }\n"))
+    with pytest.raises(RecurError, match="cannot compile the header.*error.*oops.*no file was written"):
+        write(form, tmp_path / "x.h", ExportOptions())
     with pytest.raises(OptionError, match="unknown target 'cobol'"):
         export(language, "cobol", tmp_path / "x.h")
     assert not (tmp_path / "x.h").exists()
 
 
-def test_the_self_test_can_fail(form: Portable, tmp_path: Path) -> None:
-    text = header(form, "m", 20)[1]
+def test_the_self_test_can_fail(form: PortableModel, tmp_path: Path) -> None:
+    text = header(form, "m", 20).text
     turned = text.replace("total[r] += w[d * some + r] * p;", "total[r] -= w[d * some + r] * p;")
     assert turned != text
     (tmp_path / "m.h").write_text(turned)
@@ -144,8 +146,16 @@ def test_the_self_test_can_fail(form: Portable, tmp_path: Path) -> None:
         run_self_test(tmp_path / "m.h", "gcc", "-std=c99", "-x", "c")
 
 
-def test_weights_are_not_changed(language: runs.Predictor, form: Portable) -> None:  # type: ignore[type-arg]
+def test_weights_are_not_changed(language: runs.Predictor, form: PortableModel) -> None:  # type: ignore[type-arg]
     before = {name: value.clone() for name, value in language.model.state_dict().items()}
     header(form, "m", 20, quantize=True)
     for name, value in language.model.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_only_unigram_subwords_are_written_in_c() -> None:
+    """The encoder in C is a Viterbi search, which splits differently from the merges of byte-pair encoding."""
+    lines = [f"line {k} of some text about rows and columns" for k in range(300)]
+    vocab = Vocab.of_pieces(Subwords.train(lines, 320, "bpe"), Counter())
+    with pytest.raises(OptionError, match="only unigram subwords with byte fallback are written in C"):
+        VocabularyPrinter("m").encoder("vocab", vocab)

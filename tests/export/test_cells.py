@@ -15,12 +15,10 @@ import pytest
 import torch
 
 from recur.errors import RecurError
-from recur.export.aten import without_recur
-from recur.export.compare import SIZES, in_pytorch, largest_difference
-from recur.export.graphs import Graph, Portable, example
-from recur.export.onnx_file import model_bytes, runtime
-from recur.export.parts import named
-from recur.export.pt2 import opened, program_bytes
+from recur.export.artifacts import TEST_SHAPES, largest_difference, run_in_pytorch, value_names
+from recur.export.graphs import Graph, PortableModel, example_tensor
+from recur.export.onnx_model import model_bytes, run_in_onnxruntime
+from recur.export.torch_export import program_bytes, replace_recur_operators, run_program
 from tests.export import c_library, cells
 from tests.export.c_library import needs_gcc
 from tests.export.node import difference, needs_node
@@ -50,7 +48,7 @@ def names_in(graph: Any) -> list[str]:
 def every() -> Every:
     """Ten networks in one model: one translation for all of them."""
     graph = cells.graph_of(cells.samples())
-    return graph, *model_bytes(Portable("cells", "numbers", "cells", {"cells": graph}), graph, False)
+    return graph, *model_bytes(PortableModel("cells", "numbers", "cells", {"cells": graph}), graph, False)
 
 
 def test_cells_are_onnx_own_where_they_are_and_scans_where_not(every: Every) -> None:
@@ -60,7 +58,7 @@ def test_cells_are_onnx_own_where_they_are_and_scans_where_not(every: Every) -> 
     nodes = [node for node in onnx.load_from_string(content).graph.node if node.op_type in ("LSTM", "GRU", "RNN")]
     ways = [next(a.s.decode() for a in node.attribute if a.name == "direction") for node in nodes]
     assert sorted(ways) == [*["bidirectional"] * 3, "forward", "reverse"]
-    assert largest_difference(graph, runtime(content)) < 2e-6
+    assert largest_difference(graph, run_in_onnxruntime(content)) < 2e-6
 
 
 def test_every_operator_carries_its_state(every: Every) -> None:
@@ -72,7 +70,7 @@ def test_every_operator_carries_its_state(every: Every) -> None:
     x, h = torch.randn(4, 9, cells.D), torch.randn(4, cells.H)
     with torch.no_grad():
         wanted = cells.Side(networks)(x, h)
-    for ours, theirs in zip(wanted, runtime(content)((x, h)), strict=True):
+    for ours, theirs in zip(wanted, run_in_onnxruntime(content)((x, h)), strict=True):
         torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=2e-6)
 
 
@@ -89,7 +87,7 @@ def test_no_name_begins_another_and_nothing_says_where_it_was_made(every: Every)
 def test_every_kind_of_cell_is_pytorchs_own_operations(every: Every, tmp_path: Path) -> None:
     """Layers of PyTorch's where it has them, in both directions; its scan over the program elsewhere."""
     graph, *_ = every
-    program = without_recur(graph.program)
+    program = replace_recur_operators(graph.program)
     used = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
     assert not any("recur" in target for target in used)
     assert [used.count(f"aten.{name}.input") for name in ("lstm", "gru", "rnn_relu")] == [2, 1, 1]
@@ -99,7 +97,7 @@ def test_every_kind_of_cell_is_pytorchs_own_operations(every: Every, tmp_path: P
     with zipfile.ZipFile(tmp_path / "cells.pt2") as archive:
         inside = b"".join(map(archive.read, archive.namelist()))
     assert str(Path(__file__).parent.parent.parent).encode() not in inside
-    assert largest_difference(graph, opened(content)) < 2e-6
+    assert largest_difference(graph, run_program(content)) < 2e-6
 
 
 @needs_gcc
@@ -111,7 +109,7 @@ def test_cells_in_c_are_those_of_python(every: Every, tmp_path: Path) -> None:
 @needs_node
 def test_cells_in_javascript_are_those_of_python(every: Every) -> None:
     settings = {"reads": "numbers", "features": 1, "stack": 1}
-    assert difference(Portable("cells", "numbers", "cells", {"cells": every[0]}, settings=settings)) < 2e-6
+    assert difference(PortableModel("cells", "numbers", "cells", {"cells": every[0]}, settings=settings)) < 2e-6
 
 
 IN_NODE = """
@@ -138,7 +136,7 @@ def has_onnxruntime_web() -> bool:
 def test_in_node(every: Every, tmp_path: Path) -> None:
     """All cells in WebAssembly, as a page would run them."""
     graph, content, _ = every
-    given = [example(value, SIZES[3], seed) for seed, value in enumerate(graph.inputs)]
+    given = [example_tensor(value, TEST_SHAPES[3], seed) for seed, value in enumerate(graph.inputs)]
     named_given = {
         value.name: (list(part.shape), part.flatten().tolist()) for value, part in zip(graph.inputs, given, strict=True)
     }
@@ -152,11 +150,11 @@ def test_in_node(every: Every, tmp_path: Path) -> None:
 
 def test_names_of_a_graph_and_shapes_that_are_tried(every: Every) -> None:
     graph, *_ = every
-    assert {(sizes["B"], sizes["T"]) for sizes in SIZES} == {(1, 1), (3, 1), (1, 13), (5, 4)}
-    assert [example(value, SIZES[3]).shape for value in graph.inputs] == [(5, 4, cells.D), (5, cells.H)]
-    assert largest_difference(graph, in_pytorch(graph)) == 0
+    assert {(sizes["B"], sizes["T"]) for sizes in TEST_SHAPES} == {(1, 1), (3, 1), (1, 13), (5, 4)}
+    assert [example_tensor(value, TEST_SHAPES[3]).shape for value in graph.inputs] == [(5, 4, cells.D), (5, cells.H)]
+    assert largest_difference(graph, run_in_pytorch(graph)) == 0
     off = largest_difference(graph, lambda given: [-part for part in graph(*given)])
     assert off > 0.5
-    with pytest.raises(RecurError, match="y_00 came out as"):
+    with pytest.raises(RecurError, match="y_00 has the wrong type"):
         largest_difference(graph, lambda given: [part[None] for part in graph(*given)])
-    assert named(graph)[0] == ["x", "h"]
+    assert value_names(graph)[0] == ["x", "h"]

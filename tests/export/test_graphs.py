@@ -10,9 +10,9 @@ import torch
 
 import recur
 from recur.errors import OptionError
-from recur.export.graphs import ready
-from recur.export.portable import portable
-from recur.layers import Recurrent
+from recur.export import to_portable
+from recur.export.graphs import prepare_model
+from recur.nn import Recurrent
 from recur.tasks import open_predictor
 from tests.export import runs
 from tests.support import close
@@ -21,12 +21,12 @@ from tests.support import close
 @pytest.fixture(scope="module")
 def language(tmp_path_factory: pytest.TempPathFactory) -> object:
     """With all that a language model can have beside its layers, and those of two widths."""
-    options = {"time_input": True, "initial": "learned", "hidden_top": 4, "softmax": "adaptive"}
-    return runs.language(tmp_path_factory.mktemp("language"), layers=2, cell="lstm", **options)
+    options = {"time_input": True, "initial": "learned", "top_hidden_size": 4, "softmax": "adaptive"}
+    return runs.language(tmp_path_factory.mktemp("language"), num_layers=2, cell="lstm", **options)
 
 
 def test_a_sequence_is_its_steps_and_the_model(language: runs.Predictor) -> None:  # type: ignore[type-arg]
-    found = portable(language)
+    found = to_portable(language)
     step, sequence = found.graphs["step"], found.graphs["sequence"]
     assert step.carried == ("h_0", "c_0", "h_1", "c_1", "t")
     tokens = torch.randint(4, len(found.vocabs["vocab"]), (3, 11))
@@ -46,7 +46,7 @@ def test_a_sequence_is_its_steps_and_the_model(language: runs.Predictor) -> None
 def test_a_forecast_is_that_of_predict(tmp_path: Path) -> None:
     model = runs.forecast(tmp_path, lags=0, base="linear", bands="rolling")
     model.model.share.fill_(1.0)  # all of what the network adds
-    graph = portable(model).graphs["forecast"]
+    graph = to_portable(model).graphs["forecast"]
     table = tmp_path / "table.csv"
     values = torch.tensor([float(row) for row in table.read_text().split()[1:]], dtype=torch.float64)
     (quantiles,) = graph(values.view(1, -1, 1), torch.zeros(1, dtype=torch.int64))
@@ -64,7 +64,7 @@ def test_a_forecast_reads_what_is_known_beside(tmp_path: Path) -> None:
     shape = {"scale": "changes", "base": "none", "transform": "none", "horizon": 4, "season": 6}
     model = recur.fit(tmp_path / "table.csv", task="forecast", **given, **shape, **runs.SMALL)
     model.model.share.fill_(1.0)
-    graph = portable(model).graphs["forecast"]
+    graph = to_portable(model).graphs["forecast"]
     columns = {"values": value, "covariates": price, "past": visits}
     inputs = [
         torch.tensor([float(f"{x:.6f}") for x in columns[v.name]], dtype=torch.float64).view(1, -1, 1)
@@ -80,14 +80,14 @@ def test_a_forecast_reads_what_is_known_beside(tmp_path: Path) -> None:
 
 def test_what_has_no_graph_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"lnlstm.*no program.*pointwise"):
-        ready(Recurrent("lnlstm", 2, 3))
+        prepare_model(Recurrent("lnlstm", 2, 3))
     drawn, counted = runs.forecast(tmp_path, strategy="iterated"), runs.forecast(tmp_path)
     with pytest.raises(OptionError, match="strategy iterated"):
-        portable(drawn)
-    monkeypatch.setattr("recur.export.forecasting.NegativeBinomial", type(counted.model.distribution))
-    with pytest.raises(OptionError, match="counted one by one"):
-        portable(counted)
+        to_portable(drawn)
+    monkeypatch.setattr("recur.export.forecasters.NegativeBinomial", type(counted.model.distribution))
+    with pytest.raises(OptionError, match="--distribution negative-binomial has no graph"):
+        to_portable(counted)
     run = runs.classify(tmp_path, baseline=False)
     both = open_predictor([run.run.path, run.run.path], "cpu")
     with pytest.raises(OptionError, match="export them one by one"):
-        portable(both)
+        to_portable(both)

@@ -15,16 +15,22 @@ import torch
 from torch import nn
 
 import recur
+from recur.data.series import parse_panel
+from recur.data.series.reading import SeriesColumns
+from recur.data.signals import Signal
 from recur.errors import OptionError
-from recur.export import Options, html
-from recur.export.graphs import Portable
-from recur.export.html_example import ROWS, example, table_of
-from recur.export.javascript_check import in_node
-from recur.export.javascript_model import JavaScript, javascript, page_of, source
-from recur.export.portable import portable
-from recur.export.quantise import dequantised
-from recur.series import Columns, parse_panel
-from recur.signals import Signal
+from recur.export import ExportOptions, html, to_portable
+from recur.export.graphs import PortableModel, dequantize
+from recur.export.html import (
+    EXAMPLE_ROWS,
+    JavaScriptModel,
+    build_javascript,
+    example_input,
+    page_kind,
+    read_source,
+    run_in_node,
+    series_to_csv,
+)
 from tests.export import runs
 from tests.export.conftest import Visit
 from tests.export.node import needs_node
@@ -37,18 +43,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("run")
     (folder / "text.txt").write_text(f"{runs.LINE}. </script><b>&amp; {{weights}}\n" * 20)
     options: Any = {"steps": 3, "threads": 1, "seed": 1, "device": "cpu", "baseline": False}
-    return recur.fit(folder / "text.txt", task="language", window=8, batch=2, out=folder / "run", **options)
+    return recur.fit(folder / "text.txt", task="language", window=8, batch_size=2, out=folder / "run", **options)
 
 
 @pytest.fixture(scope="module")
-def form(model: Any) -> Portable:
-    return portable(model)
+def form(model: Any) -> PortableModel:
+    return to_portable(model)
 
 
 @pytest.fixture(scope="module")
-def file(form: Portable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(form: PortableModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "page.html"
-    written = html.write(form, path, Options())
+    written = html.write(form, path, ExportOptions())
     assert written.paths == (path,)
     assert written.size == path.stat().st_size < 2_000_000
     assert written.difference is None or written.difference < TOLERANCE[torch.float32]
@@ -75,31 +81,31 @@ def test_the_policy_allows_what_is_inside_and_nothing_else(file: Path) -> None:
     assert f'"bytes":{file.stat().st_size}' in text
 
 
-def test_weights_can_stay_as_they_are(form: Portable, file: Path) -> None:
-    whole = html.page(form, javascript(form, quantize=False), quantize=False)
+def test_weights_can_stay_as_they_are(form: PortableModel, file: Path) -> None:
+    whole = html.page(form, build_javascript(form, quantize=False), quantize=False)
     assert '"weights":"float32"' in whole
     weights = sum(part.numel() for part in form.graphs["step"].program.state_dict.values())
     assert len(whole.encode()) - file.stat().st_size == pytest.approx(4 * weights, rel=0.05)  # of 3 bytes, 4 letters
 
 
-def test_a_name_is_text(form: Portable) -> None:
+def test_a_name_is_text(form: PortableModel) -> None:
     named = dataclasses.replace(form, name='runs/<i>&amp;"x')
-    found = html.page(named, JavaScript("", {}, ""), quantize=True)
-    assert "<title>&lt;i>&amp;amp;&quot;x · language</title>" in found
+    found = html.page(named, JavaScriptModel("", {}, ""), quantize=True)
+    assert "<title>&lt;i&gt;&amp;amp;&quot;x · language</title>" in found
 
 
 @needs_node
 def test_both_languages_have_all_words() -> None:
-    code = 'const navigator = { language: "en" };\n' + source("words.js")
-    words = in_node(code, "return WORDS;")
+    code = 'const navigator = { language: "en" };\n' + read_source("words.js")
+    words = run_in_node(code, "return WORDS;")
     assert set(words["en"]) == set(words["zh"])
-    scripts = {name: source(name) for name in html.PAGE}
+    scripts = {name: read_source(name) for name in html.PAGE_SCRIPTS}
     used = {
         name
         for text in scripts.values()
         for name in re.findall(r'\b(?:t|card|slider|picker|dial|TableError)\("([a-z_0-9]+)"', text)
     }
-    used |= set(re.findall(r'new TableError\("([a-z_]+)"', source("series.js")))
+    used |= set(re.findall(r'new TableError\("([a-z_]+)"', read_source("series.js")))
     used |= {f"kind_{kind}" for kind in re.findall(r"^  (\w+): \[", scripts["app.js"], flags=re.MULTILINE)}
     assert used <= set(words["en"]), used - set(words["en"])
     for name, text in words["en"].items():
@@ -108,28 +114,28 @@ def test_both_languages_have_all_words() -> None:
 
 def test_an_example_is_the_end_of_a_series_with_its_dates() -> None:
     lines = ["month,a,b,c", *(f"{1900 + k // 12}-{k % 12 + 1:02d},{k},{k / 3},{-k}" for k in range(500)), "1941-09,,,7"]
-    panel = parse_panel(lines, "t.csv", Columns(targets=("a", "b"), future=("c",)))
-    made = table_of(panel, panel.series[0], 12).split("\n")
+    panel = parse_panel(lines, "t.csv", SeriesColumns(targets=("a", "b"), future=("c",)))
+    made = series_to_csv(panel, panel.series[0], 12).split("\n")
     assert made[0] == "date,a,b,c"
     assert made[-2:] == ["1941-08,499,166.3333333,-499", "1941-09,,,7"]
-    assert ROWS - 12 < len(made) - 2 <= ROWS
+    assert EXAMPLE_ROWS - 12 < len(made) - 2 <= EXAMPLE_ROWS
     assert made[1].startswith("1909-01,108,"), "whole seasons are left out"
 
 
-def test_an_example_is_the_beginning_of_a_sequence(monkeypatch: pytest.MonkeyPatch, form: Portable) -> None:
-    steps = np.arange(2.0 * ROWS + 6).reshape(-1, 2)
-    monkeypatch.setattr("recur.export.html_example.with_own_texts", lambda run, options, parts, changed: options)
-    monkeypatch.setattr("recur.export.html_example.read_signals", lambda names: [Signal(steps, None, "x")])
+def test_an_example_is_the_beginning_of_a_sequence(monkeypatch: pytest.MonkeyPatch, form: PortableModel) -> None:
+    steps = np.arange(2.0 * EXAMPLE_ROWS + 6).reshape(-1, 2)
+    monkeypatch.setattr("recur.export.html.with_run_texts", lambda run, options, parts, changed: options)
+    monkeypatch.setattr("recur.export.html.read_signals", lambda names: [Signal(steps, None, "x")])
     numbers = dataclasses.replace(form, settings={"reads": "numbers"})
-    assert example(numbers).split("\n")[:2] == ["0 1", "2 3"]
-    assert example(numbers).count("\n") == ROWS - 1
-    assert example(form) == "", "texts are left to the user"
-    assert example(dataclasses.replace(numbers, run=None)) == ""
+    assert example_input(numbers).split("\n")[:2] == ["0 1", "2 3"]
+    assert example_input(numbers).count("\n") == EXAMPLE_ROWS - 1
+    assert example_input(form) == "", "texts are left to the user"
+    assert example_input(dataclasses.replace(numbers, run=None)) == ""
 
 
-def test_every_kind_has_its_page_or_is_refused(form: Portable) -> None:
+def test_every_kind_has_its_page_or_is_refused(form: PortableModel) -> None:
     def page(task: str, kind: str, graphs: tuple[str, ...] = ("sequence",), **settings: Any) -> str:
-        return page_of(Portable(task, kind, "x", dict.fromkeys(graphs, form.graphs["step"]), settings=settings))
+        return page_kind(PortableModel(task, kind, "x", dict.fromkeys(graphs, form.graphs["step"]), settings=settings))
 
     assert page("conditional", "writer") == "conditional"
     assert page("seq2seq", "writer") == "pairs"
@@ -148,7 +154,7 @@ def test_every_kind_has_its_page_or_is_refused(form: Portable) -> None:
 
 def in_8_bits(network: nn.Module) -> None:
     for weight in network.parameters():
-        weight.data = dequantised(weight.data)
+        weight.data = dequantize(weight.data)
 
 
 def test_a_language_model_in_chromium(browser: Any, model: Any, file: Path) -> None:

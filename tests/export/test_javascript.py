@@ -16,33 +16,31 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from recur.baselines.classifiers import ngrams_of
 from recur.cells import make_cell
-from recur.decode import Choice
+from recur.data.csv_files import parse_date
+from recur.data.series.dates import calendar_features, calendar_names, infer_frequency
+from recur.data.text import Characters, Subwords, Vocab, Words, fit_lines
+from recur.data.text.corpus import normalised
+from recur.data.text.tokenizers import Lines, Spaced, casing_of, without_leading_marks
+from recur.decoding import SamplingOptions
 from recur.errors import OptionError
-from recur.export.graphs import Graph, Portable, Value, capture, ready
-from recur.export.javascript_kernel import module
-from recur.export.javascript_model import ENGINE, source
-from recur.export.javascript_tokens import vocab_table
-from recur.layers import Recurrent
-from recur.series.calendar import calendar_features, calendar_names
-from recur.series.dates import infer_frequency, parse_date
-from recur.tasks.classify.tfidf import grams
-from recur.text import Characters, Subwords, Vocab, Words, fit_lines
-from recur.text.casing import casing_of
-from recur.text.corpus import normalised
-from recur.text.marks import without_leading_marks
-from recur.text.tokens import Lines, Spaced
+from recur.export.graphs import Graph, PortableModel, TensorSpec, capture, prepare_model
+from recur.export.html import ENGINE_SCRIPTS, read_source
+from recur.export.javascript import wasm_module
+from recur.export.tokenizers import describe_vocabulary
+from recur.nn import Recurrent
 from tests.export import runs
-from tests.export.node import difference, in_node, needs_node
+from tests.export.node import difference, needs_node, run_in_node
 from tests.support import TOLERANCE
 
 pytestmark = needs_node
 ROUNDING = TOLERANCE[torch.float32]
-Made = Callable[[str], tuple[Any, Portable]]
+Made = Callable[[str], tuple[Any, PortableModel]]
 
 
 def engine() -> str:
-    return "\n".join(source(name) for name in ENGINE)
+    return "\n".join(read_source(name) for name in ENGINE_SCRIPTS)
 
 
 # Graphs -----------------------------------------------------------------------------------------------------------
@@ -64,16 +62,16 @@ def layer(name: str, H: int, D: int) -> Graph:
     network = Recurrent(make_cell(name), D, H)
     for weight in network.parameters():
         nn.init.uniform_(weight, -0.7, 0.7)
-    network = ready(network)
+    network = prepare_model(network)
     outputs, state, _ = network(torch.zeros(1, 2, D))
-    found = [Value("outputs", ("B", "T", outputs.shape[2]))]
-    found += [Value(f"s{k}", ("B", part.shape[1])) for k, part in enumerate(p for one in state for p in one)]
-    return capture(name.replace("-", "_"), Outputs(network), [Value("x", ("B", "T", D))], found)
+    found = [TensorSpec("outputs", ("B", "T", outputs.shape[2]))]
+    found += [TensorSpec(f"s{k}", ("B", part.shape[1])) for k, part in enumerate(p for one in state for p in one)]
+    return capture(name.replace("-", "_"), Outputs(network), [TensorSpec("x", ("B", "T", D))], found)
 
 
-def of_numbers(*graphs: Graph) -> Portable:
+def of_numbers(*graphs: Graph) -> PortableModel:
     settings = {"reads": "numbers", "features": 1, "stack": 1}
-    return Portable("layers", "numbers", "layers", {graph.name: graph for graph in graphs}, settings=settings)
+    return PortableModel("layers", "numbers", "layers", {graph.name: graph for graph in graphs}, settings=settings)
 
 
 def test_weights_of_8_bits_are_those_of_python() -> None:
@@ -100,18 +98,21 @@ def test_the_kernel_multiplies_matrices_of_all_sizes() -> None:
       }
       return [worst, fast === plainProduct];
     """
-    worst, plain = in_node(
-        engine() + "\nconst makeGraphs = null;", body, kernelModule=base64.b64encode(module()).decode(), sizes=sizes
+    worst, plain = run_in_node(
+        engine() + "\nconst makeGraphs = null;",
+        body,
+        kernelModule=base64.b64encode(wasm_module()).decode(),
+        sizes=sizes,
     )
     assert worst < 1e-5
     assert not plain
-    without = in_node(engine(), "startKernel('AAAA'); return kernel === plainProduct;")
+    without = run_in_node(engine(), "startKernel('AAAA'); return kernel === plainProduct;")
     assert without, "where WebAssembly is refused, JavaScript multiplies"
 
 
 def test_functions_that_javascript_does_not_have() -> None:
     x = [-7.0, -2.6, -2.5, -1.0, -0.1, 0.0, 1e-3, 0.7, 2.4999, 3.0, 5.9, 6.1]
-    found = in_node(engine(), "return [x.map(erf), x.map(sigmoid)];", x=x)
+    found = run_in_node(engine(), "return [x.map(erf), x.map(sigmoid)];", x=x)
     t = torch.tensor(x, dtype=torch.float64)
     assert np.abs(np.array(found[0]) - t.erf().numpy()).max() < 1e-11
     assert np.abs(np.array(found[1]) - t.sigmoid().numpy()).max() < 1e-15
@@ -158,7 +159,9 @@ def test_texts_are_cut_as_python_cuts_them() -> None:
         normal: each(normalised), words: each((text) => grams(text, "word")),
         letters: each((text) => grams(text, "char")) };
     """
-    found = in_node(engine(), body, tables={name: vocab_table(v) for name, v in vocabs.items()}, texts=texts)
+    found = run_in_node(
+        engine(), body, tables={name: describe_vocabulary(v).to_json() for name, v in vocabs.items()}, texts=texts
+    )
     for name, vocab in vocabs.items():
         for text, made in zip(texts, found[name], strict=True):
             ids = vocab.encode(text).tolist()
@@ -166,8 +169,8 @@ def test_texts_are_cut_as_python_cuts_them() -> None:
     assert found["casing"] == [[casing_of(word) for word in text.split()] for text in texts]
     assert found["marks_away"] == [*map(without_leading_marks, texts)]
     assert found["normal"] == [*map(normalised, texts)]
-    assert found["words"] == [grams(text, "word") for text in texts]
-    assert found["letters"] == [grams(text, "char") for text in texts]
+    assert found["words"] == [ngrams_of(text, "word") for text in texts]
+    assert found["letters"] == [ngrams_of(text, "char") for text in texts]
     assert isinstance(vocabs["marks"].tokenizer, Words)
     assert isinstance(vocabs["char"].tokenizer, Characters)
 
@@ -179,8 +182,8 @@ def test_subwords_of_other_rules_are_refused() -> None:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(runs.TEXTS), model_writer=written, vocab_size=60, hard_vocab_limit=False, minloglevel=2
     )
-    with pytest.raises(OptionError, match="other rules"):
-        vocab_table(Vocab(("a",), (1,), Subwords(written.getvalue())))
+    with pytest.raises(OptionError, match="without text normalization"):
+        describe_vocabulary(Vocab(("a",), (1,), Subwords(written.getvalue())))
 
 
 # Drivers ----------------------------------------------------------------------------------------------------------
@@ -199,11 +202,13 @@ def test_the_next_token_is_drawn_as_in_python() -> None:
     logits = draw.normal(0, 3, (20, 30)).round(1).tolist()
     names = {"temperature": "temperature", "top_p": "topP", "top_k": "topK", "min_p": "minP"}
     body = "return options.map((one) => logits.map((row) => new Choice(one).probabilities(row)));"
-    found = in_node(engine(), body, logits=logits, options=[{names[k]: v for k, v in one.items()} for one in options])
+    found = run_in_node(
+        engine(), body, logits=logits, options=[{names[k]: v for k, v in one.items()} for one in options]
+    )
     for one, rows in zip(options, found, strict=True):
         assert (
             np.abs(
-                np.array(rows) - Choice(**one).probabilities(torch.tensor(logits, dtype=torch.float64)).numpy()
+                np.array(rows) - SamplingOptions(**one).probabilities(torch.tensor(logits, dtype=torch.float64)).numpy()
             ).max()
             < 1e-12
         ), one
@@ -212,10 +217,10 @@ def test_the_next_token_is_drawn_as_in_python() -> None:
       for (let k = 0; k < 30000; k++) counts[new Choice().draw([0, Math.log(2), Math.log(3)], random)]++;
       return counts;
     """
-    counts = np.array(in_node(engine(), body, seed=7))
+    counts = np.array(run_in_node(engine(), body, seed=7))
     assert np.abs(counts / 5000 - [1, 2, 3]).max() < 0.1
-    assert counts.tolist() == in_node(engine(), body, seed=7)
-    assert counts.tolist() != in_node(engine(), body, seed=8)
+    assert counts.tolist() == run_in_node(engine(), body, seed=7)
+    assert counts.tolist() != run_in_node(engine(), body, seed=8)
 
 
 # Series -----------------------------------------------------------------------------------------------------------
@@ -244,7 +249,7 @@ def test_dates_come_as_often_as_in_python() -> None:
       });
     """
     for column, (unit, count, step, steps, ahead, cycles) in zip(
-        columns, in_node(engine(), body, columns=columns), strict=True
+        columns, run_in_node(engine(), body, columns=columns), strict=True
     ):
         dates = [parse_date(one) for one in column]
         places = np.array([date.place for date in dates if date is not None])
@@ -268,9 +273,9 @@ def test_dates_come_as_often_as_in_python() -> None:
             if name.endswith(" sin"):
                 assert np.abs(np.array(cycles[order.index(name[:-4])]) - features[:, k]).max() < 1e-9, (column, name)
     refused = ["1949-13", "2021-02-30", "hello", "12:30", "2020-01-01 25:00"]
-    assert in_node(engine(), "return dates.map(parseDate);", dates=refused) == [None] * len(refused)
+    assert run_in_node(engine(), "return dates.map(parseDate);", dates=refused) == [None] * len(refused)
 
 
 def test_the_likeliest_path_is_read_without_blanks() -> None:
     scores = [9, 0, 0, 9, 0, 0, 0, 0, 9, 9, 0, 0, 0, 9, 0]
-    assert in_node(engine(), "return bestPath(Float32Array.from(scores), 3, 2);", scores=scores) == [0, 0, 1]
+    assert run_in_node(engine(), "return bestPath(Float32Array.from(scores), 3, 2);", scores=scores) == [0, 0, 1]

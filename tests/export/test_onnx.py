@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from recur.data.text import Vocab
 from recur.errors import OptionError, RecurError
 from recur.export import export
-from recur.tasks.predictor import Predictor
-from recur.text import Vocab
+from recur.tasks.common.predictor import Predictor
 from tests.export import runs
 from tests.support import needs_core
 
@@ -44,13 +44,14 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Predictor[Any]:
 
 def test_a_wrong_model_is_not_kept(pairs: Predictor[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two gates exchanged: the comparison is what stands between this and a file."""
-    from recur.export import onnx_layers
+    from recur.export import onnx_model
 
-    name, _, told = onnx_layers.KINDS["gru"]
-    monkeypatch.setitem(onnx_layers.KINDS, "gru", (name, [0, 1, 2], told))
-    with pytest.raises(RecurError, match="off what PyTorch computes, more than 0.0001: no file is kept"):
+    name, _, told = onnx_model.ONNX_LAYERS["gru"]
+    monkeypatch.setitem(onnx_model.ONNX_LAYERS, "gru", (name, [0, 1, 2], told))
+    with pytest.raises(RecurError, match="more than 0.0001: no file was written"):
         export(pairs, "onnx", tmp_path / "model.onnx")
     assert not list(tmp_path.glob("*.onnx"))
+    monkeypatch.delitem(sys.modules, "recur.export.onnx_model")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(OptionError, match=r"needs onnxscript, which is not installed: pip install 'recur\[export\]'"):
         export(pairs, "onnx", tmp_path / "model.onnx")
@@ -58,11 +59,11 @@ def test_a_wrong_model_is_not_kept(pairs: Predictor[Any], tmp_path: Path, monkey
 
 def test_a_language_model_in_eight_bits_goes_on_token_by_token(tmp_path: Path) -> None:
     """By what the file says of itself alone: vocabulary, first token, start, which output is which input."""
-    model = runs.language(tmp_path, cell="lstm", hidden=16, embedding=64)
+    model = runs.language(tmp_path, cell="lstm", hidden_size=16, embedding_size=64)
     written = export(model, "onnx", tmp_path / "model.onnx", quantize=True)
     assert written.size < 0.6 * sum(4 * weight.numel() for weight in model.model.parameters())
     assert "opset 20, 1 LSTM" in written.holds
-    assert "weights in 8 bits: outputs move by up to" in written.notes[-1]
+    assert "8-bit weights change outputs by up to" in written.notes[-1]
     about, run = said(tmp_path / "model.onnx"), session(tmp_path / "model.onnx")
     assert about["task"] == "language"
     assert about["step"] == {"size": 1, "of": "char"}

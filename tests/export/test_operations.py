@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from recur.export.graphs import Value, capture
+from recur.export.graphs import TensorSpec, capture
 from tests.export import c_library
 from tests.export.c_library import needs_gcc
 
@@ -44,6 +44,8 @@ def test_operations_in_c_are_pytorchs(tmp_path: Path) -> None:
     module = Operations().eval().requires_grad_(False)
     letters = {2: "B", 7: "T"}  # with which graphs are followed
     shapes = [part.shape for part in module(torch.zeros(2, 7, D), torch.zeros(2, D))]
-    outputs = [Value(f"y_{k:02d}", tuple(letters.get(size, size) for size in shape)) for k, shape in enumerate(shapes)]
-    graph = capture("operations", module, [Value("x", ("B", "T", D)), Value("h", ("B", D))], outputs)
+    outputs = [
+        TensorSpec(f"y_{k:02d}", tuple(letters.get(size, size) for size in shape)) for k, shape in enumerate(shapes)
+    ]
+    graph = capture("operations", module, [TensorSpec("x", ("B", "T", D)), TensorSpec("h", ("B", D))], outputs)
     assert c_library.difference(graph, (1, 2, 9), tmp_path) < 2e-6

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from recur.export import html
-from recur.export.c import header
-from recur.export.html_example import example
-from recur.export.javascript_check import with_model
+from recur.export.c_header import header
+from recur.export.html import example_input, run_model_in_node
 from tests.export import runs
 from tests.export.c_library import STRICT, library, needs_gcc, run_self_test
 from tests.export.conftest import Subject, Visit
@@ -24,16 +23,16 @@ from tests.export.node import needs_node
 Made: TypeAlias = Callable[[str], Subject]
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "language": {"token": "word", "layers": 2, "cell": "lstm", "tied": True, "embedding": 8},
+    "language": {"token": "word", "num_layers": 2, "cell": "lstm", "tie_weights": True, "embedding_size": 8},
     "classify": {"token": "word", "lower": True, "punctuation": True, "direction": "forward", "time_input": True},
-    "tag": {"rate": 0.05, "direction": "forward"},
-    "tag, output": {"recurrence": "output", "rate": 0.05},
-    "seq2seq": {"copy": True, "input_feeding": True, "rate": 0.05},
-    "seq2seq, length": {"attention": "none", "stop": "length", "rate": 0.05},
+    "tag": {"lr": 0.05, "direction": "forward"},
+    "tag, output": {"recurrence": "output", "lr": 0.05},
+    "seq2seq": {"copy": True, "input_feeding": True, "lr": 0.05},
+    "seq2seq, length": {"attention": "none", "stop": "length", "lr": 0.05},
     "forecast": {"base": "seasonal", "bands": "conformal"},
     "forecast, log": {"lags": 12, "segment": 3, "base": "none", "transform": "log", "bands": "conformal"},
     "numbers": {"stack": 2},
-    "numbers, CTC": {"task": "tag", "loss": "ctc", "rate": 0.05},
+    "numbers, CTC": {"task": "tag", "loss": "ctc", "lr": 0.05},
 }
 
 
@@ -56,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 def compiled(subject: Subject, folder: Path, declared: str, call: str) -> Any:
     """`ask`, a function of C with these arguments, which calls the header."""
-    text = header(subject.form, "m", 200)[1]
+    text = header(subject.form, "m", 200).text
     body = f"static m_work work;\nint32_t ask({declared});\nint32_t ask({declared}) {{ return {call}; }}\n"
     return library(folder, {"m": text}, body).ask
 
@@ -75,7 +74,7 @@ def test_a_language_model_follows_a_text_that_changes(made: Made) -> None:
         return [softmax(follower.now.logits), [...follower.surprise], language.continued(follower.ids, [5, 7])];
       });
     """
-    found = with_model(code, body, texts=texts)
+    found = run_model_in_node(code, body, texts=texts)
     for text, (p, surprise, more) in zip(texts, found, strict=True):
         if "zebra" not in text:  # which Python refuses as a prompt
             assert np.abs(np.array(p) - [*model.probabilities(text).values()]).max() < 1e-6
@@ -90,13 +89,13 @@ SAID = ["good thing number 3 is fine", "Bad, thing's  POOR! Ärger ΣΑΣ", "zzz
 @needs_node
 def test_a_classifier_says_what_python_says(made: Made) -> None:
     model, _, code = made("classify")
-    found = with_model(
+    found = run_model_in_node(
         code, "const own = new TextClassifier(model, about); return texts.map((x) => own.classify(x));", texts=SAID
     )
     for text, one in zip(SAID, found, strict=True):
         assert np.abs(np.array(one["p"]) - [*model.probabilities(text).values()]).max() < 1e-5, text
         assert one["unknown"] == list(model.run.vocab.unknown_tokens(text))
-    assert with_model(code, "return new TextClassifier(model, about).classify('  ');") is None
+    assert run_model_in_node(code, "return new TextClassifier(model, about).classify('  ');") is None
 
 
 @needs_gcc
@@ -118,7 +117,7 @@ def test_a_tagger_says_what_python_says(made: Made) -> None:
     model, _, code = made("tag")
     texts = ["Anna lives in Rome", "x", "Bob saw Quux-1990 and " + "l" * 40 + "ong words"]
     body = "const own = new WordTagger(model, about); return texts.map((text) => own.tag(text));"
-    for text, one in zip(texts, with_model(code, body, texts=texts), strict=True):
+    for text, one in zip(texts, run_model_in_node(code, body, texts=texts), strict=True):
         python = model.predict(text, marginals=True)
         assert [model.tags[k] for k in one["tags"]] == python["tags"]
         expected = [[*row.values()] for row in python["probabilities"]]
@@ -152,7 +151,7 @@ def test_pairs_are_searched_as_in_python(name: str, made: Made) -> None:
       const own = new PairsModel(model, about);
       return sources.map((text) => [own.write(text), own.write(text, 4, 3)]);
     """
-    for text, (greedy, beam) in zip(sources, with_model(code, body, sources=sources), strict=True):
+    for text, (greedy, beam) in zip(sources, run_model_in_node(code, body, sources=sources), strict=True):
         first, best = model.predict(text), model.predict(text, beam=4, nbest=3)
         assert greedy["nbest"][0]["output"] == first["output"]
         assert abs(greedy["nbest"][0]["score"] - first["score"]) < 1e-4
@@ -191,7 +190,7 @@ def test_lines_of_a_label_begin_as_in_python(made: Made, tmp_path: Path) -> None
       for (const token of own.encode(line)) follower.push(token);
       return [follower.surprise, greedy(own.writer(label)), own.names];
     """
-    surprise, best, names = with_model(code, body, line=line, label=label)
+    surprise, best, names = run_model_in_node(code, body, line=line, label=label)
     likeliest = model.generate(label, width=1)[0]
     assert np.abs(np.array(surprise) + model.logprobs(model.vocab.encode(line), label)[:2]).max() < 1e-5
     assert model.vocab.decode(best["ids"]) == likeliest
@@ -213,7 +212,7 @@ def test_a_table_is_forecast_as_in_python(made: Made, tmp_path: Path) -> None:
     table = "value\n" + "\n".join(f"{value:.3f}" for value in values)
     body = "const own = new SeriesForecaster(model, about); return tables.map((text) => own.forecast(text));"
     gaps = table.replace(f"{values[25]:.3f}", "NA")
-    with_gap, (whole,), (spaced,) = with_model(
+    with_gap, (whole,), (spaced,) = run_model_in_node(
         code, body, tables=[gaps, table, " ".join(f"{value:.3f}" for value in values)]
     )
     (tmp_path / "table.csv").write_text(table)
@@ -226,7 +225,7 @@ def test_a_table_is_forecast_as_in_python(made: Made, tmp_path: Path) -> None:
       const fault = (text) => { try { own.forecast(text); } catch (error) { return [error.message, error.values]; } };
       return texts.map(fault);
     """
-    wrong, short = with_model(code, body, texts=["1\n2\nx3", "1\n2\n3"])
+    wrong, short = run_model_in_node(code, body, texts=["1\n2\nx3", "1\n2\n3"])
     assert wrong == ["not_number", {"line": 3, "value": "x3"}]
     assert short == ["too_few", {"count": 3, "least": 7}]
 
@@ -255,7 +254,7 @@ def test_sequences_of_numbers_are_read(made: Made, tmp_path: Path) -> None:
     text = "\n".join(" ".join(f"{v:.6f}" for v in row) for row in x.tolist())
     body = "return model.run('sequence', { x: stacked(readRows(text, 3), about.settings.stack) }).log_p;"
     expected = [*subject.model.probabilities(x).values()]
-    assert np.abs(np.exp(with_model(subject.code, body, text=text)) - expected).max() < 1e-5
+    assert np.abs(np.exp(run_model_in_node(subject.code, body, text=text)) - expected).max() < 1e-5
     ask = compiled(subject, tmp_path, "const float *x, int32_t n, float *p", "m_predict(&work, x, n, p)")
     p = (ctypes.c_float * 2)()
     assert ask(x.ctypes.data_as(ctypes.c_void_p), len(x), p) == int(np.argmax(expected))
@@ -285,7 +284,7 @@ def test_pages_open_in_chromium(browser: Any, made: Made, tmp_path: Path) -> Non
     }
     for task, (typed, place, expected) in shown.items():
         _, form, code = made(task)
-        code.about["example"] = example(form)
+        code.about["example"] = example_input(form)
         (tmp_path / f"{task}.html").write_text(html.page(form, code, quantize=False))
         visit = Visit(browser, tmp_path / f"{task}.html", viewport={"width": 1280, "height": 800})
         if typed is not None:

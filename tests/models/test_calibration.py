@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from recur.models.calibration import PULL, Mixture, calibration_error, cross_mixed, fit_shares
+from recur.models.calibration import WEIGHT_PENALTY, Mixture, calibration_error, cross_fit_mixture, fit_mixture_weights
 
 
 def drawn(n: int, classes: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,19 +42,19 @@ def test_shares_are_the_least_of_loss_and_pull(weighted: bool, start: tuple[floa
     def loss(shares: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
         z = x @ shares
         right = z[np.arange(300), targets.numpy()] - np.log(np.exp(z).sum(-1))
-        return float(-(w * right).sum() + PULL / 2 * ((shares - np.array(start or (0.5, 0.5))) ** 2).sum())
+        return float(-(w * right).sum() + WEIGHT_PENALTY / 2 * ((shares - np.array(start or (0.5, 0.5))) ** 2).sum())
 
     expected = minimize(loss, [0.5, 0.5], bounds=[(0, None)] * 2, options={"ftol": 1e-15, "gtol": 1e-9}).x
-    assert fit_shares(parts, targets, weights, start).numpy() == pytest.approx(expected, abs=1e-4)
+    assert fit_mixture_weights(parts, targets, weights, start).numpy() == pytest.approx(expected, abs=1e-4)
 
 
 def test_what_tells_nothing_has_no_share_and_few_examples_decide_little() -> None:
     log_p, targets = drawn(2000, 3)
     against = (-log_p).log_softmax(-1)
-    shares = fit_shares([0.5 * log_p, against], targets)
+    shares = fit_mixture_weights([0.5 * log_p, against], targets)
     assert shares[1] == 0
     assert shares[0] == pytest.approx(2.0, abs=0.15)
-    few = fit_shares([log_p[:2], against[:2]], targets[:2])
+    few = fit_mixture_weights([log_p[:2], against[:2]], targets[:2])
     assert few.numpy() == pytest.approx([0.5, 0.5], abs=0.3)
 
 
@@ -68,10 +68,10 @@ def test_a_network_that_is_too_sure_is_mended() -> None:
 
 def test_figures_of_a_half_come_from_shares_of_the_other() -> None:
     log_p, targets = drawn(101, 3)
-    made = cross_mixed([3 * log_p], targets)
+    made = cross_fit_mixture([3 * log_p], targets)
     even, odd = slice(0, None, 2), slice(1, None, 2)
     for mine, other in ((even, odd), (odd, even)):
-        expected = (3 * log_p[mine] * fit_shares([3 * log_p[other]], targets[other])).log_softmax(-1)
+        expected = (3 * log_p[mine] * fit_mixture_weights([3 * log_p[other]], targets[other])).log_softmax(-1)
         assert torch.allclose(made[mine], expected, rtol=1e-12)
-    alone = cross_mixed([log_p[:1]], targets[:1])  # the other half is empty
+    alone = cross_fit_mixture([log_p[:1]], targets[:1])  # the other half is empty
     assert torch.allclose(alone, log_p[:1])

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from recur.errors import OptionError
-from recur.models.distributions import KINDS, distribution, gamma_draw, student_quantiles
+from recur.models.distributions import DISTRIBUTIONS, distribution, gamma_draw, student_quantiles
 from tests.support import close
 
 LEVELS = (0.025, 0.1, 0.5, 0.9, 0.99)
@@ -17,7 +17,10 @@ LEVELS = (0.025, 0.1, 0.5, 0.9, 0.99)
 def parameters(name: str, unit: float) -> tuple[torch.Tensor, list[object]]:
     """Some, and scipy's distributions of the values times `unit`."""
     torch.manual_seed(3)
-    raw, base = torch.randn(6, KINDS[name](LEVELS).size, dtype=torch.float64), torch.rand(6, dtype=torch.float64) + 0.5
+    raw, base = (
+        torch.randn(6, DISTRIBUTIONS[name](LEVELS).size, dtype=torch.float64),
+        torch.rand(6, dtype=torch.float64) + 0.5,
+    )
     placed = distribution(name, LEVELS).place(raw, base)
     made: list[object] = []
     for row in placed.tolist():
@@ -62,7 +65,7 @@ def test_students_quantiles_from_two_degrees_of_freedom_to_the_normal_distributi
     assert torch.allclose(student_quantiles(LEVELS, nu[:, None]), expected, rtol=3e-6, atol=0)
 
 
-@pytest.mark.parametrize("name", list(KINDS))
+@pytest.mark.parametrize("name", list(DISTRIBUTIONS))
 def test_what_is_drawn_has_the_quantiles(name: str) -> None:
     own = distribution(name, (0.1, 0.5, 0.9))
     unit = torch.tensor(50.0, dtype=torch.float64)
@@ -82,7 +85,7 @@ def test_gamma_draws(shape: float) -> None:
     assert stats.kstest(drawn.numpy(), stats.gamma(shape).cdf).pvalue > 0.001
 
 
-@pytest.mark.parametrize("name", list(KINDS))
+@pytest.mark.parametrize("name", list(DISTRIBUTIONS))
 def test_raw_numbers_of_zero_put_the_middle_at_the_base(name: str) -> None:
     own = distribution(name, (0.1, 0.5, 0.9))
     base = torch.tensor([0.3, 2.0, 7.5], dtype=torch.float64)

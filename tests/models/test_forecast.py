@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from recur.errors import OptionError
-from recur.models import bases
-from recur.models.forecast import Forecaster, Seen, Sizes
-from recur.models.forecast_options import ForecasterOptions
+from recur.models import forecaster
+from recur.models.forecaster import Forecaster, ForecasterSizes, SeriesBatch
+from recur.models.options import ForecasterOptions
 from tests.support import close
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -19,27 +19,27 @@ KINDS: dict[str, dict[str, Any]] = {
     "state": {},
     "window": {"lags": 5},
     "segments": {"lags": 6, "segment": 2},
-    "lstm segments": {"lags": 6, "segment": 3, "cell": "lstm", "layers": 2, "level": "last"},
+    "lstm segments": {"lags": 6, "segment": 3, "cell": "lstm", "num_layers": 2, "level": "last"},
     "output": {"recurrence": "output"},
     "mixed": {"lags": 6, "segment": 2, "level": "window"},
 }
-SIZES = {"mixed": Sizes(3, known=2, past=1, variables=2)}
+SIZES = {"mixed": ForecasterSizes(3, known=2, past=1, variables=2)}
 
 
 def model(kind: str, seed: int = 1, **more: Any) -> Forecaster:
     torch.manual_seed(seed)
-    options = ForecasterOptions(**{"cell": "gru", "hidden": 5, **KINDS[kind], **more})
-    return Forecaster(SIZES.get(kind, Sizes(3, known=2, past=1, channels=3)), QUANTILES, 4, options).double()
+    options = ForecasterOptions(**{"cell": "gru", "hidden_size": 5, **KINDS[kind], **more})
+    return Forecaster(SIZES.get(kind, ForecasterSizes(3, known=2, past=1, channels=3)), QUANTILES, 4, options).double()
 
 
-def rows(net: Forecaster, B: int = 2, T: int = 12) -> Seen:
+def rows(net: Forecaster, B: int = 2, T: int = 12) -> SeriesBatch:
     torch.manual_seed(0)
     s = net.sizes
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64)
 
-    return Seen(
+    return SeriesBatch(
         draw(B, T, s.variables),
         draw(B, T + s.horizon, s.known),
         draw(B, T, s.past),
@@ -82,7 +82,7 @@ def test_going_on_from_a_state_gives_the_same_forecasts(kind: str, base: str) ->
     seen = rows(net)
     whole = net(seen)
 
-    def part(begin: int, end: int) -> Seen:
+    def part(begin: int, end: int) -> SeriesBatch:
         known, past = seen.known[:, begin : end + 3], seen.past[:, begin:end]
         return seen._replace(values=seen.values[:, begin:end], known=known, past=past)
 
@@ -136,14 +136,14 @@ def test_it_begins_as_its_base_and_returns_to_it_by_its_share(kind: str) -> None
 
 def test_bases_by_hand() -> None:
     values = torch.tensor([1.0, 2, 3, 4, 5, 6, 7])[None, :, None]
-    assert bases.recent_mean(values, 3)[0, :, 0].tolist() == [1, 1.5, 2, 3, 4, 5, 6]
-    made = bases.seasonal(values, torch.tensor([3, 6]), 5, 3)[0, :, :, 0]
+    assert forecaster.recent_mean(values, 3)[0, :, 0].tolist() == [1, 1.5, 2, 3, 4, 5, 6]
+    made = forecaster.seasonal_forecast(values, torch.tensor([3, 6]), 5, 3)[0, :, :, 0]
     assert made.tolist() == [[2, 3, 4, 2, 3], [5, 6, 7, 5, 6]]
     # y + 2 and twice the value before it, for two series; a window that begins before the first value
     weights = torch.tensor([[[[2.0], [0.0], [1.0]]], [[[0.0], [2.0], [0.0]]]])
     both = values.expand(2, -1, -1)
     for series in (torch.tensor([0, 1]), torch.tensor([0, 1]).repeat(9)):
-        made = bases.linear(both.repeat(len(series) // 2, 1, 1), torch.tensor([0, 6]), series, weights)
+        made = forecaster.linear_forecast(both.repeat(len(series) // 2, 1, 1), torch.tensor([0, 6]), series, weights)
         assert made[:2, :, 0, 0].tolist() == [[3, 9], [2, 12]]
         assert torch.equal(made, made[:2].repeat(len(series) // 2, 1, 1, 1))
 

@@ -6,19 +6,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from recur.data.text import UNK
 from recur.errors import OptionError
 from recur.models import Classifier, ConditionalModel, Forecaster, LanguageModel, Regressor, Seq2Seq, Tagger
-from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions
-from recur.models.embedding import drawn
-from recur.models.forecast import Sizes
-from recur.models.forecast_options import ForecasterOptions
+from recur.models.forecaster import ForecasterSizes
+from recur.models.layers import draw_embedding
 from recur.models.options import (
     ClassifierOptions,
+    DecoderOptions,
+    EncoderDecoderOptions,
+    ForecasterOptions,
     LanguageModelOptions,
     SequenceOptions,
     TaggerOptions,
 )
-from recur.text import UNK
 
 K, H = 60, 80
 
@@ -26,14 +27,14 @@ K, H = 60, 80
 def heads(init: str) -> dict[str, tuple[Tensor, Tensor]]:
     """Every model's output matrices with their biases."""
     torch.manual_seed(0)
-    shared = {"init": init, "hidden": H, "cell": "elman"}
+    shared = {"init": init, "hidden_size": H, "cell": "elman"}
     language = LanguageModel(K, LanguageModelOptions(**shared))
     assert language.output is not None
     found: dict[str, tuple[Tensor, Tensor]] = {"language": (language.output, language.bias)}
     conditional = ConditionalModel(3, K, DecoderOptions(**shared, stop="bernoulli")).decoder
     seq2seq = Seq2Seq(K, K, EncoderDecoderOptions(**shared, stop="length")).decoder
-    forecaster = Forecaster(Sizes(30, known=2), (0.1, 0.5, 0.9), 1, ForecasterOptions(**shared))
-    window = Forecaster(Sizes(30), (0.5,), 1, ForecasterOptions(**shared, lags=70))
+    forecaster = Forecaster(ForecasterSizes(30, known=2), (0.1, 0.5, 0.9), 1, ForecasterOptions(**shared))
+    window = Forecaster(ForecasterSizes(30), (0.5,), 1, ForecasterOptions(**shared, lags=70))
     assert window.network is not None
     layers = {
         "tagger": Tagger(K, K, TaggerOptions(**shared, direction="both")).output,
@@ -77,10 +78,10 @@ def test_torch_is_as_a_linear_layer_is() -> None:
 
 
 def test_tied_to_an_embedding_of_another_width_the_matrix_between_is_filled_too() -> None:
-    net = LanguageModel(K, LanguageModelOptions(init="normal:0.01", hidden=H, embedding=50, tied=True))
+    net = LanguageModel(K, LanguageModelOptions(init="normal:0.01", hidden_size=H, embedding_size=50, tie_weights=True))
     assert net.narrow is not None
     assert net.narrow.weight.std().item() == pytest.approx(0.01, rel=0.05)
-    drawn = LanguageModel(K, LanguageModelOptions(init="normal:0.01", init_range=0.2, hidden=H))
+    drawn = LanguageModel(K, LanguageModelOptions(init="normal:0.01", init_range=0.2, hidden_size=H))
     assert drawn.output is not None
     assert drawn.output.abs().max() > 0.19, "one range for all weights comes last"
 
@@ -91,7 +92,7 @@ def test_tied_to_an_embedding_of_another_width_the_matrix_between_is_filled_too(
 @pytest.mark.parametrize(("types", "deviation"), [(9, 1.0), (16, 1.0), (64, 0.5), (400, 0.2), (10_000, 0.04)])
 def test_an_embedding_is_scaled_to_the_number_of_its_tokens(types: int, deviation: float) -> None:
     torch.manual_seed(0)
-    weight = drawn(types, 200, "scaled")
+    weight = draw_embedding(types, 200, "scaled")
     assert (weight[UNK] == 0).all()
     assert weight[1:].std().item() == pytest.approx(deviation, rel=4 / (2 * weight[1:].numel()) ** 0.5)
     assert weight.abs().max() > 2 * deviation, "normal, not uniform"
@@ -100,7 +101,7 @@ def test_an_embedding_is_scaled_to_the_number_of_its_tokens(types: int, deviatio
 @pytest.mark.parametrize("init", ["scaled:1", "normal", "uniform:", "uniform:0", "normal:x", "", "torch"])
 def test_what_is_no_initialisation(init: str) -> None:
     with pytest.raises(OptionError, match="scaled, or uniform:a or normal:σ"):
-        drawn(9, 4, init)
+        draw_embedding(9, 4, init)
 
 
 def test_outputs_that_depend_on_each_other_are_learned_from_the_first_steps_on() -> None:
@@ -113,7 +114,7 @@ def test_outputs_that_depend_on_each_other_are_learned_from_the_first_steps_on()
 
 def aligned_loss(init: str, steps: int = 100, B: int = 32, T: int = 8) -> float:
     torch.manual_seed(0)
-    options = {"hidden": 32, "embedding": 16, "condition": "aligned", "stop": "source", "attention": "none"}
+    options = {"hidden_size": 32, "embedding_size": 16, "condition": "aligned", "stop": "source", "attention": "none"}
     model = Seq2Seq(6, 6, EncoderDecoderOptions(**options, embedding_init=init))
     optimizer = torch.optim.Adam(model.parameters(), 0.003)
     lengths = torch.full((B,), T)

@@ -9,17 +9,19 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.errors import OptionError
-from recur.layers import drop_steps
 from recur.models import LanguageModel
 from recur.models.options import LanguageModelOptions
-from recur.scan import scan
+from recur.nn.functional import sequence_dropout
+from recur.ops import scan
 from tests.support import close
 
 K, H = 7, 5
 
 
 def model(**options: Any) -> LanguageModel:
-    return LanguageModel(K, LanguageModelOptions(**{"cell": "lstm", "hidden": H, "embedding": 0, **options})).double()
+    return LanguageModel(
+        K, LanguageModelOptions(**{"cell": "lstm", "hidden_size": H, "embedding_size": 0, **options})
+    ).double()
 
 
 def ids(B: int = 3, T: int = 6) -> Any:
@@ -36,7 +38,7 @@ def test_one_hot_is_an_embedding_that_is_the_identity() -> None:
 
 @pytest.mark.parametrize("embedding", [H, 3])
 def test_tied_weights_are_the_embedding(embedding: int) -> None:
-    net, x = model(embedding=embedding, tied=True), ids()
+    net, x = model(embedding_size=embedding, tie_weights=True), ids()
     assert net.output is None
     assert net.embedding.weight is not None
     top = net.recurrent(net.embedding.weight[x]).outputs
@@ -54,7 +56,7 @@ def test_the_loss_is_the_mean_over_all_tokens() -> None:
 
 
 def test_state_is_carried_and_can_be_cut_off() -> None:
-    net, x = model(layers=2), ids()
+    net, x = model(num_layers=2), ids()
     whole = net(x).logits
     first = net(x[:, :2])
     close(torch.cat([first.logits, net(x[:, 2:], first.state).logits], 1), whole)
@@ -72,7 +74,7 @@ def test_activation_regularisation_by_its_formula() -> None:
 
 
 def test_embedding_dropout_takes_whole_tokens_everywhere() -> None:
-    net = model(embedding=4, dropout_embedding=0.5)
+    net = model(embedding_size=4, dropout_embedding=0.5)
     x = torch.arange(K).repeat(40, 2)
     seen = net.embedding(x)
     gone = (seen == 0).all(-1)
@@ -86,11 +88,11 @@ def test_embedding_dropout_takes_whole_tokens_everywhere() -> None:
 @pytest.mark.parametrize("variational", [True, False])
 def test_input_and_output_dropout_hold_one_mask_or_many(variational: bool) -> None:
     ones = torch.ones(50, 9, 20, dtype=torch.float64)
-    dropped = drop_steps(ones, 0.3, training=True, variational=variational)
+    dropped = sequence_dropout(ones, 0.3, training=True, variational=variational)
     assert set(dropped.unique().tolist()) == {0.0, 1 / 0.7}
     assert bool((dropped == dropped[:, :1]).all()) is variational
-    assert drop_steps(ones, 0.3, training=False, variational=variational).eq(1).all()
-    net = model(embedding=4, dropout_input=0.3, variational=variational)
+    assert sequence_dropout(ones, 0.3, training=False, variational=variational).eq(1).all()
+    net = model(embedding_size=4, dropout_input=0.3, variational=variational)
     vectors = net.embedding(torch.full((50, 9), 5))
     assert bool(((vectors == 0) == (vectors == 0)[:, :1]).all()) is variational
     assert bool((vectors == 0).any())
@@ -104,8 +106,8 @@ def test_a_range_draws_every_weight_from_it() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"tied": True}, "tied weights need an embedding"),
-        ({"embedding": -1}, "embedding must be a whole number ≥ 0"),
+        ({"tie_weights": True}, "tied weights need an embedding"),
+        ({"embedding_size": -1}, "embedding_size must be a whole number ≥ 0"),
         ({"dropout_input": 1.5}, "dropout_input must lie in 0 … 1"),
         ({"cell": "grv"}, "did you mean 'gru'"),
     ],

@@ -18,7 +18,7 @@ LENGTHS = torch.tensor([5, 3])
 
 
 def options(**more: object) -> ClassifierOptions:
-    return ClassifierOptions(**{"cell": "lstm", "hidden": 6, "layers": 2, "embedding": 4, **more})  # type: ignore[arg-type]
+    return ClassifierOptions(**{"cell": "lstm", "hidden_size": 6, "num_layers": 2, "embedding_size": 4, **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pool", ["last", "mean", "max", "attention"])
@@ -48,7 +48,7 @@ def test_the_loss_weighs_classes() -> None:
 
 
 def test_a_regressor_reads_the_last_state() -> None:
-    model = Regressor(2, options(layers=1)).double()
+    model = Regressor(2, options(num_layers=1)).double()
     lstm = nn.LSTM(2, 6, batch_first=True).double()
     lstm.load_state_dict(model.recurrent.state_dict())
     x = torch.randn(3, 8, 2, dtype=torch.float64)

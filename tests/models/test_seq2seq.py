@@ -10,21 +10,21 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.cells import cell_names
-from recur.decode import greedy, likelihood
+from recur.decoding import greedy_decode, likelihood
 from recur.errors import OptionError
 from recur.models import ConditionalModel, Seq2Seq
-from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions
+from recur.models.options import DecoderOptions, EncoderDecoderOptions
 from tests.support import close
 
 K_IN, K_OUT = 9, 8
-SMALL: dict[str, Any] = {"cell": "lstm", "hidden": 6, "embedding": 5, "longest": 12}
+SMALL: dict[str, Any] = {"cell": "lstm", "hidden_size": 6, "embedding_size": 5, "max_length": 12}
 
 COPIES = [0, 0, 0, 0, 5, 4, 7, 0, 6]
-"""The symbol of the target for each of the source; what stands in no vocabulary of targets is <unk>."""
+"""The target symbol of every source symbol; a symbol that is in no target vocabulary is <unk>."""
 
 WAYS: list[dict[str, Any]] = [
     {"attention": "additive", "condition": "initial", "stop": "eos"},
-    {"attention": "dot", "condition": "both", "stop": "bernoulli", "layers": 2, "encoder_layers": 2},
+    {"attention": "dot", "condition": "both", "stop": "bernoulli", "num_layers": 2, "num_encoder_layers": 2},
     {"attention": "none", "condition": "input", "stop": "length"},
     {"attention": "additive", "condition": "none", "stop": "length", "direction": "backward"},
     {"attention": "dot", "condition": "initial", "stop": "eos", "input_feeding": True},
@@ -146,7 +146,7 @@ def test_input_feeding_by_its_definition() -> None:
     """g_{t−1} is a part of the input: with it in place of zeros each step alone gives what the loop gives."""
     model, (source, s, target, t) = make(cell="gru", attention="dot", input_feeding=True), batch()
     scores, d, context = model(source, s, target, t), model.decoder, model.encode(source, s)
-    h, g = d.network.start(context.vector)[0].h, torch.zeros(3, SMALL["hidden"], dtype=torch.float64)
+    h, g = d.network.start(context.vector)[0].h, torch.zeros(3, SMALL["hidden_size"], dtype=torch.float64)
     p = dict(d.network.recurrent.named_parameters())
     U, W, b, c = (
         next(v for n, v in p.items() if n.startswith(k)) for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -158,7 +158,7 @@ def test_input_feeding_by_its_definition() -> None:
         h = (1 - z) * torch.tanh(xn + torch.sigmoid(xr + hr) * hn) + z * h
         for row in range(3):
             m = context.memory[row, : s[row]]
-            a = (d.attention.query(h[row]) @ d.attention.key(m).T / SMALL["hidden"] ** 0.5).softmax(-1)
+            a = (d.attention.query(h[row]) @ d.attention.key(m).T / SMALL["hidden_size"] ** 0.5).softmax(-1)
             close(scores.weights[row, k, : s[row]].detach(), a.detach())
         found = (scores.weights[:, k : k + 1] @ context.memory)[:, 0]
         g = torch.tanh(d.combine(torch.cat([h, found], dim=-1)))
@@ -191,7 +191,7 @@ def test_any_cell(cell: str) -> None:
 def test_each_way_learns_to_copy_and_to_stop(way: dict[str, Any]) -> None:
     """Rows of a batch that end at different times."""
     torch.manual_seed(1)
-    fields = SMALL | way | {"hidden": 48, "embedding": 16, "layers": 1, "encoder_layers": 1}
+    fields = SMALL | way | {"hidden_size": 48, "embedding_size": 16, "num_layers": 1, "num_encoder_layers": 1}
     model = Seq2Seq(K_OUT, K_OUT, EncoderDecoderOptions(**fields), range(K_OUT))
     lengths = torch.tensor([1, 2, 3, 4, 5] * 4)
     source = torch.randint(4, K_OUT, (20, 5))
@@ -202,7 +202,7 @@ def test_each_way_learns_to_copy_and_to_stop(way: dict[str, Any]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    written = greedy(model.eval().writer(source, lengths))
+    written = greedy_decode(model.eval().writer(source, lengths))
     assert [w.ids for w in written] == [row[:n].tolist() for row, n in zip(source, lengths, strict=True)]
     assert not any(w.cut for w in written)
 
@@ -228,7 +228,7 @@ def test_a_label_is_a_context() -> None:
         ({"input_feeding": True, "attention": "none"}, "--input-feeding needs attention"),
         ({"copy": True, "attention": "none"}, "--copy needs attention"),
         ({"attention": "dto"}, "unknown attention 'dto'"),
-        ({"embedding": 0}, "embedding must be a whole number ≥ 1"),
+        ({"embedding_size": 0}, "embedding must be a whole number ≥ 1"),
         ({"dropout_output": 2.0}, "dropout_output must lie in 0 … 1"),
     ],
 )
@@ -238,5 +238,5 @@ def test_what_cannot_be(fields: dict[str, Any], says: str) -> None:
 
 
 def test_what_is_copied_has_a_name_in_the_target() -> None:
-    with pytest.raises(OptionError, match="for each of the source"):
+    with pytest.raises(OptionError, match="the target symbol of every source symbol"):
         Seq2Seq(K_IN, K_OUT, EncoderDecoderOptions(copy=True))

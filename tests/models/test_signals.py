@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from recur.models.numbers import SignalInput
-from recur.models.signals import SignalClassifier, SignalTagger, Transcriber
-from recur.reference.ctc import ctc
+from recur.models.classifiers import SignalClassifier, SignalTagger, Transcriber
+from recur.models.layers import SignalInput
+from recur.reference.network import ctc
 from recur.tasks import options_class
 from tests.support import close
 
@@ -17,7 +17,9 @@ LENGTHS = torch.tensor([7, 4, 5])
 
 
 def options(task: str = "tag", **fields: Any) -> Any:
-    return options_class(task)(**{"hidden": 6, "embedding": 0, "dropout_input": 0.0, "dropout_output": 0.0, **fields})
+    return options_class(task)(
+        **{"hidden_size": 6, "embedding_size": 0, "dropout_input": 0.0, "dropout_output": 0.0, **fields}
+    )
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.errors import OptionError
-from recur.models import LanguageModel, softmax
+from recur.models import LanguageModel, language
+from recur.models.language import log_uniform, sampled_cross_entropy
 from recur.models.options import LanguageModelOptions
-from recur.models.softmax import log_uniform, sampled_cross_entropy
 from tests.support import close
 
 K = 60
 
 
 def model_of(**fields: Any) -> LanguageModel:
-    return LanguageModel(K, LanguageModelOptions(hidden=8, embedding=6, **fields))
+    return LanguageModel(K, LanguageModelOptions(hidden_size=8, embedding_size=6, **fields))
 
 
 def test_what_is_drawn_from_is_a_distribution() -> None:
@@ -42,7 +42,10 @@ def test_sampled_gradients_are_those_of_the_whole_softmax_on_average() -> None:
 
 
 def test_a_sampled_model_is_measured_over_all_tokens() -> None:
-    net, x, y = model_of(softmax="sampled", softmax_samples=5, tied=True), *torch.randint(0, K, (2, 3, 4)).unbind()
+    net, x, y = (
+        model_of(softmax="sampled", softmax_samples=5, tie_weights=True),
+        *torch.randint(0, K, (2, 3, 4)).unbind(),
+    )
     whole = cross_entropy(net.eval()(x).logits.flatten(0, 1), y.flatten())
     close(net.loss(net(x), y), whole)
     net.train()
@@ -61,11 +64,11 @@ def test_an_adaptive_softmax_gives_the_probability_of_every_token() -> None:
 
 def test_small_vocabularies_have_clusters_too() -> None:
     for k in (2, 3, 5, 30):
-        assert softmax.adaptive_softmax(4, k)(torch.randn(3, 4), torch.randint(0, k, (3,))).loss.isfinite()
+        assert language.adaptive_softmax(4, k)(torch.randn(3, 4), torch.randint(0, k, (3,))).loss.isfinite()
 
 
 def test_refusals() -> None:
     with pytest.raises(OptionError, match="an adaptive softmax has matrices of its own"):
-        model_of(softmax="adaptive", tied=True)
+        model_of(softmax="adaptive", tie_weights=True)
     with pytest.raises(OptionError, match="--softmax-samples is for --softmax sampled"):
         model_of(softmax_samples=7)

@@ -12,26 +12,31 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from recur.errors import OptionError
-from recur.models import OutputTagger, Words, WordTagger
-from recur.models.tagger import UNSEEN
-from recur.models.taggers import Taggers
-from recur.models.word_options import WordTaggerOptions
-from recur.models.words import Forms
+from recur.models import OutputTagger, WordBatch, WordTagger
+from recur.models.options import WordTaggerOptions
+from recur.models.tagger import UNSEEN_TAG, TaggerEnsemble, WordFormBatch
 from tests.support import close
 
 K, CLASSES, ALPHABET = 9, 3, 11
 IDS = torch.tensor([[1, 4, 2, 6, 5], [3, 3, 1, 0, 0]])
 LENGTHS = torch.tensor([5, 3])
-WORDS = Words.of_tokens(IDS, LENGTHS)
+WORDS = WordBatch.of_tokens(IDS, LENGTHS)
 SPELLED, SIZES = torch.tensor([[5, 6, 7, 8], [9, 1, 1, 1], [4, 10, 1, 1]]), torch.tensor([4, 1, 2])
-FORMS = Forms(SPELLED, SIZES, torch.tensor([0, 3, 5]), torch.tensor([[0, 1, 2, 1, 0], [2, 2, 1, 0, 0]]))
+FORMS = WordFormBatch(SPELLED, SIZES, torch.tensor([0, 3, 5]), torch.tensor([[0, 1, 2, 1, 0], [2, 2, 1, 0, 0]]))
 
 
 def tagger(**fields: Any) -> WordTagger:
     torch.manual_seed(0)
-    given = {"cell": "lstm", "hidden": 6, "layers": 2, "embedding": 4, "character_embedding": 5, **fields}
+    given = {
+        "cell": "lstm",
+        "hidden_size": 6,
+        "num_layers": 2,
+        "embedding_size": 4,
+        "character_embedding_size": 5,
+        **fields,
+    }
     if given.get("characters", "none") == "none":
-        given.pop("character_embedding")
+        given.pop("character_embedding_size")
     counts = torch.arange(K, dtype=torch.float64)
     return WordTagger(K, CLASSES, WordTaggerOptions(**given), characters=ALPHABET, frequencies=counts).double().eval()
 
@@ -39,11 +44,11 @@ def tagger(**fields: Any) -> WordTagger:
 @pytest.mark.parametrize("direction", ["forward", "both"])
 @pytest.mark.parametrize("width", [0, 4])
 def test_a_tagger_is_torchs_lstm_and_a_linear_layer(direction: str, width: int) -> None:
-    model = tagger(direction=direction, embedding=width)
+    model = tagger(direction=direction, embedding_size=width)
     lstm = nn.LSTM(width or K, 6, 2, batch_first=True, bidirectional=direction == "both").double()
     lstm.load_state_dict(model.recurrent.state_dict())
     ends, counts = torch.tensor([[0, 2, 4], [0, 2, 0]]), torch.tensor([3, 2])  # words of one or two tokens
-    found = model(Words(IDS, LENGTHS, ends, counts))
+    found = model(WordBatch(IDS, LENGTHS, ends, counts))
     for row, step, k in [(0, 0, 0), (0, 2, 1), (0, 4, 2), (1, 0, 0), (1, 2, 1)]:
         ids = IDS[row, : LENGTHS[row]]
         x = one_hot(ids, K).double() if not width else model.embedding.vectors(ids)
@@ -76,7 +81,7 @@ def looked_at(model: WordTagger, kind: str) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["lstm", "cnn"])
 def test_words_are_read_by_their_characters(kind: str) -> None:
-    model = tagger(characters=kind, casing=True, character_width=8, direction="both", layers=1)
+    model = tagger(characters=kind, casing=True, character_width=8, direction="both", num_layers=1)
     assert model.forms is not None
     close(model.forms(FORMS).detach(), looked_at(model, kind).detach())
     more = looked_at(model, kind)[FORMS.which]
@@ -115,25 +120,25 @@ def test_rare_words_are_unknown_now_and_then() -> None:
 def test_the_loss_is_the_mean_over_words_of_sentences_whose_tags_are_known(crf: bool) -> None:
     model = tagger(crf=crf)
     scores = model(WORDS)
-    tags = torch.tensor([[0, 1, 2, 2, 1], [2, 0, 1, UNSEEN, UNSEEN]])
+    tags = torch.tensor([[0, 1, 2, 2, 1], [2, 0, 1, UNSEEN_TAG, UNSEEN_TAG]])
     if crf:
         expected = -model.tags.log_likelihood(scores, LENGTHS, tags).sum() / 8
     else:
         flat = torch.cat([scores[0], scores[1, :3]])
         expected = cross_entropy(flat, torch.tensor([0, 1, 2, 2, 1, 2, 0, 1]))
     close(model.loss(scores, LENGTHS, tags).detach(), expected.detach())
-    tags[1, 1] = UNSEEN
+    tags[1, 1] = UNSEEN_TAG
     alone = model.negative_log_likelihood(scores, LENGTHS, tags)
     assert alone.words == 5
     close(alone.total.detach(), 5 * model.loss(scores[:1], LENGTHS[:1], tags[:1]).detach())
-    tags[0, 0] = UNSEEN
+    tags[0, 0] = UNSEEN_TAG
     assert model.negative_log_likelihood(scores, LENGTHS, tags)[1] == 0
 
 
 def test_the_loss_weighs_classes() -> None:
-    weights, options = torch.tensor([1.0, 2.0, 4.0]), WordTaggerOptions(embedding=4, hidden=6)
+    weights, options = torch.tensor([1.0, 2.0, 4.0]), WordTaggerOptions(embedding_size=4, hidden_size=6)
     model, scores = WordTagger(K, CLASSES, options, weights), torch.randn(2, 5, CLASSES)
-    tags = torch.tensor([[0, 1, 2, 2, 1], [2, 0, 1, UNSEEN, UNSEEN]])
+    tags = torch.tensor([[0, 1, 2, 2, 1], [2, 0, 1, UNSEEN_TAG, UNSEEN_TAG]])
     flat, known = torch.cat([scores[0], scores[1, :3]]), torch.tensor([0, 1, 2, 2, 1, 2, 0, 1])
     each = -flat.log_softmax(-1)[torch.arange(8), known]
     close(model.loss(scores, LENGTHS, tags), (each * weights[known]).sum() / weights[known].sum())
@@ -166,7 +171,7 @@ def seeded(seed: int, **fields: Any) -> WordTagger:
 def test_several_as_one_are_the_geometric_mean_of_what_they_say(crf: bool) -> None:
     """Over all sequences of tags: Π P_m^(1/M), normalised."""
     models = [seeded(seed, crf=crf, direction="both") for seed in range(3)]
-    both = Taggers(models)
+    both = TaggerEnsemble(models)
     scores, counts = both(WORDS), WORDS.counts
     for row, n in enumerate(counts.tolist()):
         logs = {}
@@ -189,8 +194,8 @@ def test_several_as_one_are_the_geometric_mean_of_what_they_say(crf: bool) -> No
 
 
 def test_what_does_not_serve_as_one() -> None:
-    with pytest.raises(OptionError, match="with a CRF and taggers without one do not serve as one"):
-        Taggers([tagger(crf=True), tagger(crf=False)])
-    fed = OutputTagger(K, CLASSES, WordTaggerOptions(hidden=4, embedding=4, direction="forward"))
-    with pytest.raises(OptionError, match="whose steps read tags"):
-        Taggers([fed, fed])
+    with pytest.raises(OptionError, match="an ensemble needs taggers that all have a CRF"):
+        TaggerEnsemble([tagger(crf=True), tagger(crf=False)])
+    fed = OutputTagger(K, CLASSES, WordTaggerOptions(hidden_size=4, embedding_size=4, direction="forward"))
+    with pytest.raises(OptionError, match="cannot form an ensemble"):
+        TaggerEnsemble([fed, fed])

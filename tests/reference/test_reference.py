@@ -10,7 +10,7 @@ import torch
 
 from recur import reference
 from recur.cells import Cell
-from recur.scan import scan
+from recur.ops import scan
 from tests.support import SLOPE_TOLERANCE, close
 
 n_x, n_s, n_y, m, T = 3, 4, 5, 2, 6
@@ -111,7 +111,7 @@ def test_the_gradient_of_a_linear_network_is_the_sum_of_powers() -> None:
     outputs, _, trace = scan(Linear(), weights, x, trace=True)
     (outputs @ torch.from_numpy(V).T).backward(torch.from_numpy(do.transpose(1, 2, 0).copy()))
     for t in range(T):
-        by_powers = reference.linear.state_gradient(W, V, do, t)
+        by_powers = reference.sequence.state_gradient(W, V, do, t)
         close(trace.norms["h"][:, t], torch.from_numpy(np.linalg.norm(by_powers, axis=0)))
         close(x.grad[:, t], torch.from_numpy((U.T @ by_powers).T))
 
@@ -126,7 +126,7 @@ def test_eigenvalues_decide_whether_a_state_dies_or_explodes(radius: float, grow
     start = torch.from_numpy(h0.T.copy())
     outputs = scan(Linear(), weights, torch.zeros(m, 200, 1, dtype=torch.float64), start).outputs
     for t in (1, 2, 10, 200):
-        expected = reference.linear.free_state(W, h0, t)
+        expected = reference.sequence.free_state(W, h0, t)
         size = np.abs(expected).max()  # it dies or explodes
         close(outputs[:, t - 1] / size, torch.from_numpy(expected.T / size))
     first, last = outputs[:, 0].norm().item(), outputs[:, -1].norm().item()

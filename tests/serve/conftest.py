@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn", reason="serving needs uvicorn: pip install 'recur
 pytest.importorskip("websockets", reason="serving needs websockets: pip install 'recur[serve]'")
 
 BOOK = 'the network "reads" a word (and the word is kept)\na state is a word that the network keeps\n' * 40
-SMALL = ["--hidden", "16", "--steps", "20", "--threads", "1", "--no-baseline", "-q"]
+SMALL = ["--hidden-size", "16", "--steps", "20", "--threads", "1", "--no-baseline", "-q"]
 TOKEN = "open sesame"
 
 
@@ -30,17 +30,29 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serve")
     book = folder / "book.txt"
     book.write_text(BOOK)
-    assert run(["train", str(book), *SMALL, "--cell", "lstm", "--layers", "2", "--out", str(folder / "chars")]) == 0
+    assert run(["train", str(book), *SMALL, "--cell", "lstm", "--num-layers", "2", "--out", str(folder / "chars")]) == 0
     words = ["--token", "word", "--depth-output", "1", "--cell", "gru", "--time-input"]
     assert run(["train", str(book), *SMALL, *words, "--out", str(folder / "words")]) == 0
     dice = np.random.default_rng(0)
     x = dice.normal(size=(40, 12, 2)).astype(np.float32)
     y = np.where(x.sum(2) > 0, "up", "down")
     np.savez(folder / "waves.npz", x=x, y=y)
-    tag = ["train", str(folder / "waves.npz"), "--task", "tag", "--hidden", "8", "--steps", "4", "--threads", "1", "-q"]
+    tag = [
+        "train",
+        str(folder / "waves.npz"),
+        "--task",
+        "tag",
+        "--hidden-size",
+        "8",
+        "--steps",
+        "4",
+        "--threads",
+        "1",
+        "-q",
+    ]
     assert run([*tag, "--direction", "forward", "--out", str(folder / "waves")]) == 0
     (folder / "names.tsv").write_text("".join(f"{k}\ta {k} film {n}\n" for n in range(20) for k in ("good", "bad")))
-    names = ["train", str(folder / "names.tsv"), "--task", "classify", "--direction", "both", "--hidden", "8"]
+    names = ["train", str(folder / "names.tsv"), "--task", "classify", "--direction", "both", "--hidden-size", "8"]
     assert run([*names, "--steps", "4", "--threads", "1", "-q", "--out", str(folder / "names")]) == 0
     return folder
 
@@ -50,14 +62,13 @@ class Serving:
 
     def __init__(self, *paths: Path, tokens: tuple[str, ...] = (TOKEN,), spill: Path | None = None, **limits: Any):
         from recur.serve.app import make_app
-        from recur.serve.hub import Hub
-        from recur.serve.limits import Limits
-        from recur.serve.models import Models
-        from recur.serve.server import make_server
+        from recur.serve.models import ModelVersions
+        from recur.serve.registry import Registry, make_model_server
+        from recur.serve.schemas import Limits
 
         chosen = dataclasses.replace(Limits(), **limits)
-        self.hub = Hub(Models(paths, chosen, "cpu"), chosen, spill, threads=1)
-        self.server = make_server(make_app(self.hub, tokens), self.hub)
+        self.registry = Registry(ModelVersions(paths, chosen, "cpu"), chosen, spill, threads=1)
+        self.server = make_model_server(make_app(self.registry, tokens), self.registry)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         while not self.server.started:

@@ -30,7 +30,7 @@ def test_answers_are_as_described(runs: Path) -> None:
         assert every - tried <= {"GET /openapi.json"}  # where the document itself is
         assert "Traceback" not in made.http.get("/metrics").text
         assert 'status="500"' not in made.http.get("/metrics").text
-        assert made.hub.models.get("chars").bank.taken == len(made.hub.sessions)
+        assert made.registry.models.get("chars").pool.taken == len(made.registry.sessions)
     finally:
         made.stop()
 

@@ -146,7 +146,7 @@ def test_killed_and_begun_again(runs: Path, tmp_path: Path) -> None:
         (["chars", "--port", "TAKEN"], "in use"),
         (["chars", "--idle", "0"], "--idle must be"),
         (["chars", "--sessions", "0"], "--sessions must lie in"),
-        (["chars", "chars"], "two runs have one name"),
+        (["chars", "chars"], "two runs have the same name"),
         ([], "requires"),
     ],
 )
@@ -171,7 +171,7 @@ def test_newer_weights_take_over_without_a_dropped_request(
     copy = tmp_path / "chars"
     shutil.copytree(runs / "chars", copy)
     ask = {"prompt": "the net", "max_tokens": 24, "temperature": 0}
-    monkeypatch.setattr("recur.serve.hub.SWEEP", 0.05)
+    monkeypatch.setattr("recur.serve.registry.SWEEP", 0.05)
     made = Serving(copy)
     try:
         old = made.post("/v1/completions", **ask)["choices"][0]["text"]
@@ -191,14 +191,16 @@ def test_newer_weights_take_over_without_a_dropped_request(
             thread.start()
         until(lambda: answers)
         (copy / "manifest.json").write_text("{")  # half written: it stays as it was
-        watching = asyncio.run_coroutine_threadsafe(made.hub.watch(), made.hub.loop)
-        assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == []
+        watching = asyncio.run_coroutine_threadsafe(made.registry.watch(), made.registry.loop)
+        assert asyncio.run_coroutine_threadsafe(made.registry.reload(), made.registry.loop).result(20) == []
         shutil.copytree(newer, copy, dirs_exist_ok=True)
         new = recur.load(copy, device="cpu").generate("the net", 24, top_k=1)[0]
         assert new != old
         until(lambda: answers[-1][1] == new)
         watching.cancel()
-        assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == []  # it is the newest
+        assert (
+            asyncio.run_coroutine_threadsafe(made.registry.reload(), made.registry.loop).result(20) == []
+        )  # it is the newest
         ended.set()
         for thread in threads:
             thread.join()
@@ -232,16 +234,16 @@ def test_who_reads_slowly_or_leaves_blocks_nobody(runs: Path) -> None:
         made.server.servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
         endless = {"prompt": "the", "max_tokens": 50_000, "stream": True, "logprobs": 20}
         slow = [ask_raw(made, endless) for _ in range(2)]
-        until(lambda: made.hub.engine.active == 2)
+        until(lambda: made.registry.engine.active == 2)
 
         def stand_still() -> bool:
             """Whether they are passed over for good, and not only until the server has sent what it has."""
-            before = made.hub.engine.counts.written["chars"]
+            before = made.registry.engine.counts.written["chars"]
             for _ in range(10):
                 made.get("/health")  # a turn of the server's
-            return all(row.paused for row in made.hub.engine._rows) and counts.written["chars"] == before
+            return all(row.paused for row in made.registry.engine._rows) and counts.written["chars"] == before
 
-        counts = made.hub.engine.counts
+        counts = made.registry.engine.counts
         until(stand_still, 40)
         written = counts.written["chars"]
         assert written < 10_000  # of 100,000 that were asked for
@@ -249,14 +251,14 @@ def test_who_reads_slowly_or_leaves_blocks_nobody(runs: Path) -> None:
         assert 50 <= counts.written["chars"] - written < 500  # of theirs no more than what the system takes meanwhile
         for line in slow:
             line.close()
-        until(lambda: made.hub.engine.active == 0)  # and what they have left is called off
-        until(lambda: made.hub.in_flight == 0)
-        assert made.hub.models.get("chars").bank.taken == 0
+        until(lambda: made.registry.engine.active == 0)  # and what they have left is called off
+        until(lambda: made.registry.in_flight == 0)
+        assert made.registry.models.get("chars").pool.taken == 0
         whole = ask_raw(made, {"prompt": "the", "max_tokens": 50_000})
-        until(lambda: made.hub.engine.active == 1)
+        until(lambda: made.registry.engine.active == 1)
         whole.close()
-        until(lambda: made.hub.engine.active == 0)
-        assert made.hub.models.get("chars").bank.taken == 0
+        until(lambda: made.registry.engine.active == 0)
+        assert made.registry.models.get("chars").pool.taken == 0
     finally:
         made.stop()
 
@@ -277,9 +279,9 @@ def test_a_request_has_its_time(runs: Path) -> None:
     made = Serving(runs / "chars", seconds=0.05, max_tokens=10**6)
     try:
         assert "took more than" in made.post("/v1/completions", 503, max_tokens=10**6)["error"]["message"]
-        until(lambda: made.hub.engine.active == 0)  # and nobody works on it any more
-        made.hub.draining = True
-        assert "about to stop" in made.post("/v1/completions", 503)["error"]["message"]
+        until(lambda: made.registry.engine.active == 0)  # and nobody works on it any more
+        made.registry.draining = True
+        assert "is stopping" in made.post("/v1/completions", 503)["error"]["message"]
         assert made.get("/health", 503) == {"status": "stopping"}
     finally:
         made.stop()
@@ -334,8 +336,8 @@ def test_hostile_requests(runs: Path) -> None:
         found = list(attack(Served(made.port, "tiny"), 0, range(120), slow=6))
         assert len(found) == 120
         assert [attempt for attempt in found if attempt.failure is not None] == []
-        until(lambda: made.hub.in_flight == 0)
-        until(lambda: made.hub.models.get("chars").bank.taken == len(made.hub.sessions))
-        assert not [key for key in made.hub.requests if key[1] >= 500 and key[1] != 503]
+        until(lambda: made.registry.in_flight == 0)
+        until(lambda: made.registry.models.get("chars").pool.taken == len(made.registry.sessions))
+        assert not [key for key in made.registry.requests if key[1] >= 500 and key[1] != 503]
     finally:
         made.stop()

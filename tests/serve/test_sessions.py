@@ -16,9 +16,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 import recur
-from recur.serve.bank import Bank
-from recur.serve.network import network_of
-from recur.serve.travel import unpacked
+from recur.serve.sessions import unpack_state
+from recur.serve.state_pool import StatePool, make_step_network
 from tests.serve.conftest import TOKEN, Serving
 
 ROUNDING = 2e-6
@@ -57,7 +56,7 @@ def test_steps_are_the_scan(served: Serving, runs: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["chars", "words", "waves"])
 def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) -> None:
     """Alone, among 5 and among 100, in any slot. Here even bit for bit; what is promised is rounding."""
-    network = network_of(recur.load(runs / name, device="cpu"))
+    network = make_step_network(recur.load(runs / name, device="cpu"))
     dice = np.random.default_rng(2)
     inputs = (
         dice.normal(size=(12, network.width)).astype(np.float32)
@@ -67,7 +66,7 @@ def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) ->
     seen = []
     with torch.no_grad():
         for others in (0, 4, 99):
-            bank = Bank(network, 200)
+            bank = StatePool(network, 200)
             for _ in range(others):
                 bank.take()
             slot = bank.take()
@@ -79,9 +78,9 @@ def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) ->
 
 
 def test_new_sessions_step_beside_old_ones(runs: Path) -> None:
-    network = network_of(recur.load(runs / "chars", device="cpu"))
+    network = make_step_network(recur.load(runs / "chars", device="cpu"))
     with torch.no_grad():
-        together, alone = Bank(network, 8), Bank(network, 8)
+        together, alone = StatePool(network, 8), StatePool(network, 8)
         together.step([2, 5], [4, 6])
         found = together.step([1, 5, 0, 2], [7, 8, 9, 10])
         for k, read in enumerate(([7], [6, 8], [9], [4, 10])):
@@ -173,11 +172,13 @@ def test_a_thousand_sessions(runs: Path) -> None:
         for row in ids:
             steps = [{"session": name, "input": int(k)} for name, k in zip(names, row, strict=True)]
             found = made.post("/v1/step", steps=steps)["data"]
-        assert made.hub.engine.counts.sizes[1024] > made.hub.engine.counts.sizes[256]  # batches of more than 256 rows
+        assert (
+            made.registry.engine.counts.sizes[1024] > made.registry.engine.counts.sizes[256]
+        )  # batches of more than 256 rows
         for k in (0, 499, 999):
             expected = offline(runs, "chars", ids[:, k].tolist())[-1]
             assert found[k]["outputs"][0]["probability"] == pytest.approx(expected[4:].max(), abs=1e-5)
-        assert len(made.hub.sessions) == 1000
+        assert len(made.registry.sessions) == 1000
     finally:
         made.stop()
 
@@ -193,9 +194,9 @@ def test_columns_are_steps(served: Serving) -> None:
     assert {k: error["message"][:25] for k, error in found["errors"].items()} == {
         "4": f"session {chars[0]}"[:25],
         "5": "there is no session 'nobo",
-        "6": "a session's id is a text",
-        "7": "tokens of chars lie in 0 ",
-        "8": "one input of each session",
+        "6": "the id of a session must ",
+        "7": "token ids of chars must b",
+        "8": "each session takes one in",
     }
     for k, x in enumerate(inputs[:4]):
         twin = served.post("/v1/sessions", 201, model="waves" if k == 3 else "chars")["id"]
@@ -221,7 +222,7 @@ def test_a_column_that_fails_frees_its_sessions(runs: Path) -> None:
     try:
         names = [each["id"] for each in made.post("/v1/sessions", 201, n=2)["data"]]
         made.post("/v1/step", sessions=names, inputs=[5, 5])
-        bank = made.hub.models.get("chars").bank
+        bank = made.registry.models.get("chars").pool
         step, bank.step = bank.step, lambda *given: 1 / 0
         found = made.post("/v1/step", sessions=names, inputs=[5, 5])
         assert "failed" in found["errors"]["0"]["message"]
@@ -248,17 +249,17 @@ def spilling(runs: Path, tmp_path: Path) -> Iterator[Serving]:
 def test_idle_sessions_go_to_disk_and_come_back_bit_equal(spilling: Serving, tmp_path: Path) -> None:
     served = spilling
     names = [served.post("/v1/sessions", 201, input="the")["id"] for _ in range(12)]  # of which memory has 4 places
-    assert len(served.hub.sessions) <= 4
-    assert served.hub.sessions.stored >= 8
-    plain = served.hub.models.get("chars")
+    assert len(served.registry.sessions) <= 4
+    assert served.registry.sessions.stored >= 8
+    plain = served.registry.models.get("chars")
     before = {}
     for name in names[:3]:
         path = tmp_path / "sessions" / f"{name}.safetensors"
-        before[name] = unpacked(path.read_bytes(), name)[1]
+        before[name] = unpack_state(path.read_bytes(), name)[1]
     for name in names[:3]:
         served.get(f"/v1/sessions/{name}")
-        session = served.hub.sessions._kept[name]
-        now = served.hub.engine.call(lambda slot=session.slot: plain.bank.state(slot)).result(5)
+        session = served.registry.sessions._sessions[name]
+        now = served.registry.engine.call(lambda slot=session.slot: plain.pool.state(slot)).result(5)
         assert now is not None
         assert all(torch.equal(a, b) for a, b in zip(now, before[name], strict=True))
         assert not (tmp_path / "sessions" / f"{name}.safetensors").exists()
@@ -292,9 +293,9 @@ def test_sessions_expire(runs: Path) -> None:
     made = Serving(runs / "chars", idle=0.2, sessions=2)
     try:
         names = [made.post("/v1/sessions", 201)["id"] for _ in range(2)]
-        assert "no place for more" in made.post("/v1/sessions", 503)["error"]["message"]
+        assert "sessions, the maximum" in made.post("/v1/sessions", 503)["error"]["message"]
         end = time.monotonic() + 10
-        while len(made.hub.sessions) and time.monotonic() < end:
+        while len(made.registry.sessions) and time.monotonic() < end:
             time.sleep(0.05)
         made.get(f"/v1/sessions/{names[0]}", 404)
         made.post("/v1/sessions", 201)
@@ -346,7 +347,7 @@ def test_a_session_over_a_websocket(served: Serving) -> None:
 
 def test_a_websocket_may_be_silent(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request has its time to be whole; a WebSocket that was opened has not."""
-    monkeypatch.setattr("recur.web.server.REQUEST", 0.1)
+    monkeypatch.setattr("recur.serve.server.REQUEST_SECONDS", 0.1)
     made = Serving(runs / "chars", tokens=())
     try:
         name = made.post("/v1/sessions", 201)["id"]

@@ -21,7 +21,7 @@ pytest.importorskip("starlette", reason="the studio needs starlette: pip install
 pytest.importorskip("uvicorn", reason="the studio needs uvicorn: pip install 'recur[studio]'")
 
 BOOK = 'the network "reads" a word (and the word is kept)\na state is a word that the network keeps\n' * 40
-SMALL = ["--hidden", "24", "--batch", "4", "--window", "20", "--threads", "1", "--rate", "0.02", "-q"]
+SMALL = ["--hidden-size", "24", "--batch-size", "4", "--window", "20", "--threads", "1", "--lr", "0.02", "-q"]
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
@@ -49,7 +49,7 @@ def make_runs(where: Path) -> None:
     folder.mkdir()
     book = folder.parent / "book.txt"
     book.write_text(BOOK)
-    two = ["--cell", "lstm", "--steps", "120", "--layers", "2"]
+    two = ["--cell", "lstm", "--steps", "120", "--num-layers", "2"]
     assert run(["train", str(book), *SMALL, *two, "--out", str(folder / "lstm")]) == 0
     assert run(["train", str(book), *SMALL, "--cell", "gru", "--steps", "80", "--out", str(folder / "gru")]) == 0
     (folder / "damaged").mkdir()
@@ -63,7 +63,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of one run, `tiny`, hardly trained."""
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "book.txt").write_text(BOOK)
-    options = ["--cell", "gru", "--hidden", "8", "--steps", "2", "--threads", "1", "--no-baseline", "-q"]
+    options = ["--cell", "gru", "--hidden-size", "8", "--steps", "2", "--threads", "1", "--no-baseline", "-q"]
     assert run(["train", str(folder / "book.txt"), *options, "--out", str(folder / "runs" / "tiny")]) == 0
     return folder / "runs"
 
@@ -75,7 +75,6 @@ EXAMPLES = {
     "trees.txt": "(3 (2 a) (4 (2 good) (3 film)))\n(1 (2 a) (0 (1 bad) (2 film)))\n" * 10,
     "series.csv": "month,value\n"
     + "".join(f"{2000 + n // 12}-{n % 12 + 1:02d},{10 + n % 12 + n**0.5:.2f}\n" for n in range(120)),
-    "rows.csv": "a,b,kind\n" + "".join(f"{n},{n * n % 7},{'ab'[n % 2]}\n" for n in range(40)),
 }
 TASKS = {
     "adding": ["--length", "5"],
@@ -86,7 +85,6 @@ TASKS = {
     "grid": ["images.npz"],
     "language": ["classify.tsv"],
     "seq2seq": ["pairs.tsv"],
-    "table": ["rows.csv"],
     "tag": ["tags.conll"],
     "tree": ["trees.txt"],
 }
@@ -106,7 +104,7 @@ def make_tasks(folder: Path) -> None:
     np.savez(folder / "images.npz", x=labels[:, None, None] * np.eye(4, dtype=np.float32), y=labels)
     for task in task_names():
         given = [str(folder / part) if (folder / part).exists() else part for part in TASKS[task]]
-        options = ["--hidden", "8", "--steps", "4", "--threads", "1", "-q", "--out", str(folder / "runs" / task)]
+        options = ["--hidden-size", "8", "--steps", "4", "--threads", "1", "-q", "--out", str(folder / "runs" / task)]
         assert run(["train", *given, "--task", task, *options]) == 0
 
 
@@ -117,7 +115,7 @@ class Serving:
     """A real server of an application, on a free port of this machine."""
 
     def __init__(self, app: Any) -> None:
-        from recur.web.server import make_server
+        from recur.serve.server import make_server
 
         self.server = make_server(app)
         self.thread = threading.Thread(target=self.server.run, daemon=True)

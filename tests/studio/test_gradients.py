@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from recur.run import Run
-from recur.studio.gradients import Asked, gradients
-from recur.studio.loaded import LoadedModel
-from recur.studio.rescaled import eigenvalues
-from recur.studio.saliency import saliency
+from recur.runs import Run
+from recur.studio.gradients import GradientRequest, eigenvalues, gradients
+from recur.studio.inspection import saliency
+from recur.studio.loaded_model import LoadedModel
 from tests.studio.browser import Visit, needs_browser, picture
 
 TEXT = "the network keeps a word and the word is kept\n"
@@ -72,10 +71,10 @@ def test_losses_by_themselves_are_the_sum(gru: LoadedModel) -> None:
 
 def test_modes_of_truncation_are_zeros_and_weights_of_the_edges() -> None:
     losses = torch.tensor([9, 5])
-    assert Asked(True, 10, "truncated", tau=4).xi(losses)[0].tolist() == [1, 1, 0, 1, 1, 1, 0, 1, 1, 1]
-    sliding = Asked(True, 10, "sliding", tau=4).xi(losses)
+    assert GradientRequest(True, 10, "truncated", tau=4).xi(losses)[0].tolist() == [1, 1, 0, 1, 1, 1, 0, 1, 1, 1]
+    sliding = GradientRequest(True, 10, "sliding", tau=4).xi(losses)
     assert (sliding == 0).nonzero().tolist() == [[0, 6], [1, 2]], "4 steps back from each loss"
-    drawn = Asked(True, 1000, "randomized", keep=0.8, seed=1).xi(losses)
+    drawn = GradientRequest(True, 1000, "randomized", keep=0.8, seed=1).xi(losses)
     assert set(drawn[:, 1:].unique().tolist()) == {0.0, 1.25}
     assert drawn.mean() == pytest.approx(1.0, abs=0.05)
     assert torch.equal(drawn[0], drawn[1]), "one draw for all losses of a pass"
@@ -168,8 +167,12 @@ class TestPage:
 
     def test_what_it_hangs_on_follows_each_key(self, visit: Visit, gru: LoadedModel) -> None:
         page = visit.open("write", "gru")
+        page.wait_for_selector("#bars button")
         page.locator("textarea").fill("the netw")
-        page.wait_for_function("document.querySelector('#hangs b')?.textContent === 'o'")
+        page.wait_for_function(  # the text before may have the same next letter: its length tells them apart
+            "document.querySelector('#hangs b')?.textContent === 'o' && "
+            f"document.querySelectorAll('#hangs span[data-value]').length === {len('the netw') + 1}"
+        )
         values = "[...document.querySelectorAll('#hangs span[data-value]')].map((one) => Number(one.dataset.value))"
         expected = saliency(gru, {"text": "the netw"})
         assert page.evaluate(values) == pytest.approx([expected["before"], *expected["values"]], rel=1e-4, abs=1e-7)

@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 
 from campaigns import http
 from campaigns.requests import Hostile
-from recur.run import Run
-from recur.run.tensors import to_bytes
+from recur.runs import Run
+from recur.runs.weights import to_bytes
+from recur.serve import server
+from recur.serve.http import encode_json, without_folders
 from recur.studio.app import BODY
-from recur.web import server
-from recur.web.answers import encode, without_folders
 from tests.studio.conftest import TOKEN, Served
 from tests.studio.raw import HOST, JSON, NEXT, post, request, talk
 
@@ -158,9 +158,9 @@ def test_odd_values_of_every_field_are_refused(small: Served, view: str) -> None
 
 def test_json_has_finite_numbers_and_any_characters() -> None:
     content = {"a": [float("nan"), (1.5, -float("inf"))], "\udcff": "\ud800 词", "b": {"c": float("inf")}}
-    found = json.loads(encode(content))
+    found = json.loads(encode_json(content))
     assert found == {"a": [None, [1.5, None]], "\udcff": "\ud800 词", "b": {"c": None}}
-    assert "词".encode() in encode(content)
+    assert "词".encode() in encode_json(content)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])

@@ -13,7 +13,7 @@ from tests.studio.conftest import Served
 pytestmark = needs_browser
 READY = {
     "runs": "tr[data-run] >> nth=1",
-    "train": "#main-hidden",
+    "train": "#main-hidden_size",
     "write": "#bars button >> nth=3",
     "see": "#coloured span >> nth=20",
     "gradients": "#circle circle >> nth=3",
@@ -54,6 +54,7 @@ def test_what_axe_would_find_is_found(visit: Visit) -> None:
 
 def test_typing_shows_what_comes_next_and_a_branch_is_taken(visit: Visit) -> None:
     page = visit.open("write")
+    page.wait_for_selector(READY["write"])
     area = page.locator("textarea")
     area.fill("")
     area.type("the netw")

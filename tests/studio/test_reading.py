@@ -11,15 +11,14 @@ import pytest
 import torch
 
 from recur.cli.app import run
-from recur.run import Run
-from recur.studio import reading
-from recur.studio.loaded import LoadedModel
-from recur.studio.reading import Readings
-from recur.studio.states import similar, unit_map
-from recur.studio.writing import generate, next_tokens
-from recur.text import EOS
-from recur.text.corpus import normalised
-from recur.web.answers import GoneError
+from recur.data.text import EOS
+from recur.data.text.corpus import normalised
+from recur.runs import Run
+from recur.serve.http import GoneError
+from recur.studio import loaded_model
+from recur.studio.generation import generate, next_tokens
+from recur.studio.inspection import similar, unit_map
+from recur.studio.loaded_model import LoadedModel, PrefixCache
 from tests.studio.browser import Visit, needs_browser
 from tests.studio.conftest import BOOK, SMALL, Served
 
@@ -59,13 +58,13 @@ def whole(model: LoadedModel, text: str) -> Any:
 def test_typing_deleting_and_pasting_give_what_reading_whole_gives(
     runs: Path, word: Path, backward: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "BLOCK", 7)
-    monkeypatch.setattr(reading, "NEAR", 60)
-    monkeypatch.setattr(reading, "LONG_BLOCK", 31)
+    monkeypatch.setattr(loaded_model, "BLOCK", 7)
+    monkeypatch.setattr(loaded_model, "NEAR", 60)
+    monkeypatch.setattr(loaded_model, "LONG_BLOCK", 31)
     draw = random.Random(0)
     for path in (runs / "gru", word / "word", backward / "char", backward / "word"):
         model = LoadedModel(Run.open(path))
-        readings = Readings(model.language)
+        readings = PrefixCache(model.language)
         text, key = "", ""
         for _ in range(60):
             keep = max(0, len(text) - draw.choice([0, 0, 0, 1, 5, 40]))
@@ -80,10 +79,10 @@ def test_typing_deleting_and_pasting_give_what_reading_whole_gives(
 
 
 def test_marks_stand_close_together_near_the_end_and_nowhere_else(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BLOCK", 8)
-    monkeypatch.setattr(reading, "NEAR", 64)
-    monkeypatch.setattr(reading, "LONG_BLOCK", 128)
-    readings = Readings(LoadedModel(Run.open(runs / "gru")).language)
+    monkeypatch.setattr(loaded_model, "BLOCK", 8)
+    monkeypatch.setattr(loaded_model, "NEAR", 64)
+    monkeypatch.setattr(loaded_model, "LONG_BLOCK", 128)
+    readings = PrefixCache(LoadedModel(Run.open(runs / "gru")).language)
     text, key = TEXT * 40, ""
     for at in range(0, len(text), 150):  # as a text that is pasted comes
         key, found = readings.read(text[at : at + 150], key, at)
@@ -96,10 +95,10 @@ def test_marks_stand_close_together_near_the_end_and_nowhere_else(runs: Path, mo
 
 
 def test_a_text_that_is_forgotten_has_to_be_sent_again(runs: Path) -> None:
-    readings = Readings(LoadedModel(Run.open(runs / "gru")).language)
+    readings = PrefixCache(LoadedModel(Run.open(runs / "gru")).language)
     first, _ = readings.read("the ")
     assert readings.read("", first, 4)[0] == first, "what has not changed is not read"
-    for _ in range(reading.KEPT):
+    for _ in range(loaded_model.KEPT):
         readings.read("a")
     with pytest.raises(GoneError, match="send it again"):
         readings.read("w", first, 4)
@@ -107,7 +106,7 @@ def test_a_text_that_is_forgotten_has_to_be_sent_again(runs: Path) -> None:
     with pytest.raises(GoneError):
         readings.read("w", key, 5)
     with pytest.raises(ValueError, match="too long"):
-        readings.read("the " * (reading.LONGEST // 4 + 1))
+        readings.read("the " * (loaded_model.LONGEST // 4 + 1))
 
 
 def test_half_typed_words_are_finished(word: Path) -> None:

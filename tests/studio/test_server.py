@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 from recur.cli.app import run
-from recur.run import Run
-from recur.run.lock import Lock
+from recur.data.text import EOS
+from recur.runs import Run
+from recur.runs.safe_dir import Lock
 from recur.studio.app import BODY, make_app
-from recur.studio.folder import Folder
-from recur.studio.loaded import LoadedModel
-from recur.studio.turns import WAITING
-from recur.studio.writing import generate
+from recur.studio.generation import generate
+from recur.studio.loaded_model import LoadedModel
+from recur.studio.runs import RunFolder
+from recur.studio.workers import WAITING
 from recur.tasks import open_predictor
-from recur.text import EOS
 from tests.studio.conftest import Served
 
 httpx = pytest.importorskip("httpx")
@@ -61,7 +61,7 @@ def test_runs_are_listed_with_their_baseline(client: Any) -> None:
     found = {entry["name"]: entry for entry in client.get("/api/runs").json()["runs"]}
     assert set(found) == {"lstm", "gru", "damaged"}
     assert "another version" in found["damaged"]["error"]
-    assert found["lstm"]["options"]["layers"] == 2
+    assert found["lstm"]["options"]["num_layers"] == 2
     assert (found["lstm"]["task"], found["lstm"]["metric"]) == ("language", "valid_perplexity")
     assert found["lstm"]["best"] > 1
     assert found["lstm"]["baseline"]["name"].endswith("-gram")
@@ -72,7 +72,7 @@ def test_runs_are_listed_with_their_baseline(client: Any) -> None:
     assert perplexity["step"][-1] == 120
     assert min(perplexity["value"]) == found["lstm"]["best"]
     assert curves["curves"]["train_loss"]["step"][-1] == 120, "as it went"
-    assert curves["config"]["hidden"] == 24
+    assert curves["config"]["hidden_size"] == 24
     assert curves["config"]["texts"] == ["book.txt"], "files by their names"
     assert curves["samples"][-1]["step"] == 120
     assert len(curves["samples"][-1]["text"]) > 50
@@ -142,7 +142,7 @@ def test_a_link_out_of_the_folder_is_not_followed(runs: Path, tmp_path: Path) ->
     folder = tmp_path / "runs"
     folder.mkdir()
     (folder / "way-out").symlink_to(runs / "gru")
-    assert Folder(folder).names() == []
+    assert RunFolder(folder).names() == []
 
 
 @pytest.mark.parametrize("path", ["/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fguard.py"])
@@ -211,7 +211,18 @@ def test_a_strangers_cell_is_not_executed_unless_trusted(
     mark = tmp_path / "ran"
     source = "import os, pathlib\nfrom recur.cells import GRU\nclass Mine(GRU): name = ''\n"
     (tmp_path / "mine.py").write_text(f"{source}pathlib.Path({str(mark)!r}).touch()\n")
-    options = ["--hidden", "8", "--steps", "2", "--threads", "1", "--no-baseline", "-q", "--out", str(tmp_path / "r/a")]
+    options = [
+        "--hidden-size",
+        "8",
+        "--steps",
+        "2",
+        "--threads",
+        "1",
+        "--no-baseline",
+        "-q",
+        "--out",
+        str(tmp_path / "r/a"),
+    ]
     assert run(["train", str(runs.parent / "book.txt"), "--cell", f"{tmp_path}/mine.py:Mine", *options]) == 0
     mark.unlink()
     with client_of(tmp_path / "r") as client:
@@ -302,7 +313,7 @@ def test_fifty_clients_stream_at_once(served: Served) -> None:
 
 def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a look into one run takes its time, and more wait behind it, another run answers."""
-    from recur.studio import views
+    from recur.studio import app
 
     entered, release = threading.Event(), threading.Event()
 
@@ -312,7 +323,7 @@ def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.Monk
             release.wait(60)
         return {"done": True}
 
-    monkeypatch.setitem(views.VIEWS, "activations", slow)
+    monkeypatch.setitem(app.VIEWS, "activations", slow)
 
     def post(path: str, body: dict[str, str]) -> Any:
         return httpx.post(f"{served.address}/api/runs/{path}", json=body, headers=served.headers, timeout=60)
@@ -320,7 +331,7 @@ def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.Monk
     with concurrent.futures.ThreadPoolExecutor(90) as pool:
         waiting = [pool.submit(post, "lstm/activations", {}) for _ in range(WAITING)]
         assert entered.wait(30)
-        while served.studio.turns.lines["lstm"].length < WAITING:
+        while served.studio.workers.lines["lstm"].length < WAITING:
             time.sleep(0.01)
         refused = post("lstm/activations", {})
         assert refused.status_code == 503, "a line has an end"
@@ -337,7 +348,7 @@ def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.Monk
 
 def test_views_of_a_run_do_not_wait_behind_its_report(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ask for a report, which is made once; meanwhile a slow view of the same run answers, and as it does alone."""
-    from recur.studio import reporting
+    from recur.studio import reports
 
     entered, release, measured = threading.Event(), threading.Event(), []
 
@@ -347,8 +358,8 @@ def test_views_of_a_run_do_not_wait_behind_its_report(served: Served, monkeypatc
         assert release.wait(60)
         return ordinary(looked, tokens=tokens)
 
-    ordinary = reporting.xray
-    monkeypatch.setattr(reporting, "xray", slow)
+    ordinary = reports.xray
+    monkeypatch.setattr(reports, "xray", slow)
 
     def post(view: str, body: dict[str, str]) -> Any:
         return httpx.post(f"{served.address}/api/runs/gru/{view}", json=body, headers=served.headers, timeout=60)
@@ -357,7 +368,7 @@ def test_views_of_a_run_do_not_wait_behind_its_report(served: Served, monkeypatc
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(post, "diagnosis", {}) for _ in range(2)]
         assert entered.wait(30)
-        while served.studio.turns.reports["gru"].length < 2:
+        while served.studio.workers.reports["gru"].length < 2:
             time.sleep(0.01)
         beside = post("activations", text)
         assert beside.status_code == 200
@@ -372,7 +383,7 @@ def test_views_of_a_run_do_not_wait_behind_its_report(served: Served, monkeypatc
 
 
 def test_a_run_that_trains_appears_and_grows(runs: Path, tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = RunFolder(tmp_path)
     assert folder.list() == []
     shutil.copytree(runs / "gru", tmp_path / "new")
     lines = (tmp_path / "new" / "metrics.jsonl").read_text().splitlines()

@@ -14,12 +14,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.cli.app import run
-from recur.equations.textbook import TEXTBOOK
 from recur.errors import OptionError, RecurError
-from recur.run import Run
-from recur.studio.loaded import LoadedModel
+from recur.i18n import translate
+from recur.runs import Run
+from recur.studio.equations.textbook import TEXTBOOK
+from recur.studio.loaded_model import LoadedModel
 from recur.studio.step import run_step, step
-from recur.wording import in_language
 from tests.studio.axe import needs_axe, violations
 from tests.studio.browser import SIZES, Visit, needs_browser, picture
 from tests.studio.conftest import BOOK, Served
@@ -116,7 +116,7 @@ def test_a_cell_of_ones_own_is_read_and_refused_in_both_languages() -> None:
 def test_bad_requests_are_refused(request_: dict[str, Any]) -> None:
     with pytest.raises(OptionError) as refused:
         step(request_)
-    chinese = in_language(str(refused.value), "zh")
+    chinese = translate(str(refused.value), "zh")
     assert any("\u4e00" <= sign <= "\u9fff" for sign in chinese), chinese
 
 
@@ -126,7 +126,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("step")
     (made / "book.txt").write_text(BOOK)
     for name, cell, units in (("small", "elman-relu", "6"), ("large", "gru", "12")):
-        options = ["--cell", cell, "--hidden", units, "--steps", "1", "--threads", "1", "--no-baseline", "-q"]
+        options = ["--cell", cell, "--hidden-size", units, "--steps", "1", "--threads", "1", "--no-baseline", "-q"]
         assert run(["train", str(made / "book.txt"), *options, "--out", str(made / "runs" / name)]) == 0
     return made / "runs"
 
@@ -158,8 +158,8 @@ def test_the_network_of_a_run(folder: Path) -> None:
     for request in ({"text": "a word", "shown": [12]}, {"text": "a wörd"}):
         with pytest.raises(RecurError) as refused:
             run_step(model, request)
-        assert in_language(str(refused.value), "zh") != str(refused.value), "as the page shows it"
-    model.language.model.recurrent.layers = 2
+        assert translate(str(refused.value), "zh") != str(refused.value), "as the page shows it"
+    model.language.model.recurrent.num_layers = 2
     with pytest.raises(RecurError, match="one layer of elman, lstm or gru"):
         run_step(model, {"text": "a word"})
 

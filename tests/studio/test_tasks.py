@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recur.run import Run
-from recur.studio.loaded import LoadedModel
-from recur.studio.looking import look
-from recur.studio.predicting import predict
-from recur.studio.states import unit_activations, unit_map
-from recur.studio.validation import KINDS, READERS, mistakes, samples
+from recur.runs import Run
+from recur.studio.app import VIEWS
+from recur.studio.inspection import unit_activations, unit_map
+from recur.studio.loaded_model import LoadedModel
+from recur.studio.prediction import KINDS, READERS, mistakes, predict, samples, trace_model
 from recur.tasks import open_predictor, task_names, task_of_run
-from recur.tasks.metrics import best_of
-from recur.tasks.predictor import Predictor
+from recur.tasks.common.metrics import best_value
+from recur.tasks.common.predictor import Predictor
 from tests.studio.axe import AXE, violations
 from tests.studio.browser import Visit, needs_browser, picture, settle
 from tests.studio.conftest import Served
@@ -45,9 +44,9 @@ def test_a_run_of_every_task_is_listed_with_its_own_metric(all_tasks: Served, ev
             run = Run.open(every_task / task)
             assert entry["metric"] == task_of_run(run).curve
             values = [line[entry["metric"]] for line in run.metrics()]
-            assert entry["best"] == pytest.approx(best_of(entry["metric"], values))
+            assert entry["best"] == pytest.approx(best_value(entry["metric"], values))
             kept = [{"name": one["name"], "value": one["value"]} for one in run.baselines() or []]
-            best = best_of(entry["metric"], [one["value"] for one in kept]) if kept else None
+            best = best_value(entry["metric"], [one["value"] for one in kept]) if kept else None
             assert entry["baseline"] == next((one for one in kept if one["value"] == best), None)
             curves = client.get(f"/api/runs/{task}").json()
             assert curves["curves"][entry["metric"]]["value"] == pytest.approx(values)
@@ -78,11 +77,25 @@ def test_a_form_is_never_empty_and_says_what_the_model_says(every_task: Path, ta
         made = [row["quantiles"]["0.5"] for row in plain.predictions(given.split("\n"))]
         assert [row["quantiles"]["0.5"] for row in found["forecast"]] == made
         assert found["naive"][0] == found["history"][-found["season"]], "a season before"
-    elif task == "table":
-        made = [row["output"] for row in plain.predictions(given.split("\n"))]
-        assert [row["output"] for row in found["rows"]] == made
     with pytest.raises(ValueError, match="the input is empty"):
         predict(model, {"input": " "})
+
+
+@pytest.mark.parametrize("task", sorted(task_names()))
+def test_no_view_fails_on_a_run_of_any_task(all_tasks: Served, task: str) -> None:
+    """Every view answers a run of every task, or refuses it in one line."""
+    with httpx.Client(base_url=all_tasks.address, headers=all_tasks.headers, timeout=60) as client:
+        for view in VIEWS:
+            for body in ({}, {"text": "a good film", "input": "a good film"}):
+                answer = client.post(f"/api/runs/{task}/{view}", json=body)
+                assert answer.status_code in (200, 400, 409), f"{view} {body}: {answer.text[:200]}"
+
+
+def test_samples_of_a_language_model_are_its_example(every_task: Path) -> None:
+    model = LoadedModel(Run.open(every_task / "language"))
+    offered = samples(model, {})
+    assert (offered["kind"], offered["own"]) == ("text", True)
+    assert [example["input"] for example in offered["examples"]] == [model.example()]
 
 
 def test_where_the_files_are_gone_the_vocabulary_serves(every_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +146,7 @@ def test_states_of_all_that_reads_along_time_are_shown(every_task: Path) -> None
             assert (" " if found["words"] else "").join(found["tokens"]) == given
         assert unit_map(model, {"text": given})["units"] == found["units"] == 8
     series = LoadedModel(Run.open(every_task / "forecast"))
-    looked = look(series, samples(series, {})["examples"][0]["input"])
+    looked = trace_model(series, samples(series, {})["examples"][0]["input"])
     assert looked.tokens[1][:7] == "2000-02"
     assert looked.features is not None
     np.testing.assert_array_equal(looked.features["input 1"], looked.subject.inputs[0, :, 0].numpy())
@@ -223,7 +236,6 @@ SHOWN = {
     "forecast": "td[data-q]",
     "grid": "#pixels button",
     "seq2seq": "#answer",
-    "table": "#rows td",
     "tag": ".tagged",
     "tree": "#tree circle",
 }

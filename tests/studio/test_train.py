@@ -38,7 +38,7 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
     page.fill("#paste", BOOK)
     page.wait_for_selector("text=It holds lines of text.")
     assert page.input_value("#task") == "language"
-    page.fill("#main-hidden", "8")
+    page.fill("#main-hidden_size", "8")
     page.select_option("select[data-key=unit]", "steps")
     page.fill("#main-budget", "1000000")  # it does not end by itself
     page.fill("#run-name", "book")
@@ -48,9 +48,11 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
         field.select_option(value) if option != "threads" else field.fill(value)
     page.get_by_role("button", name="Start training").click()
     page.wait_for_selector("#watched >> text=book")
-    # Meanwhile: a table by its file, and one more that is removed again.
-    page.set_input_files("#file", {"name": "rows.csv", "mimeType": "text/csv", "buffer": EXAMPLES["rows.csv"].encode()})
-    page.click("text=table tells one column from the others")
+    # Meanwhile: labelled lines by their file, and one more that is removed again.
+    page.set_input_files(
+        "#file", {"name": "labels.tsv", "mimeType": "text/plain", "buffer": EXAMPLES["classify.tsv"].encode()}
+    )
+    page.click("text=classify tells the label of a text")
     page.select_option("select[data-key=unit]", "steps")
     page.fill("#main-budget", "3")
     for name in ("first", "second"):
@@ -60,7 +62,7 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
     assert "waits, 2." in page.inner_text('[data-job="second"]')
     page.click('[data-job="second"] >> text=Remove')
     page.wait_for_selector('[data-job="second"]', state="detached")
-    assert (runs / "texts" / "rows.csv").read_text() == EXAMPLES["rows.csv"]
+    assert (runs / "texts" / "labels.tsv").read_text() == EXAMPLES["classify.tsv"]
     # The curve as it goes.
     page.wait_for_selector(LOSS)
     seen = page.evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -17,23 +19,19 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from recur.errors import RecurError
-from recur.options import Form, hints, value_of
-from recur.run import holder_of, read_jsonl
-from recur.studio import queue as queues
-from recur.studio import texts as text_files
+from recur.errors import OptionError, RecurError
+from recur.i18n import translate
+from recur.options import TextFormat, hints, value_of
+from recur.runs import holder_of, read_jsonl
+from recur.studio import jobs as queues
+from recur.studio import uploads as text_files
 from recur.studio.app import make_app
-from recur.studio.folder import Folder
-from recur.studio.job import Job
-from recur.studio.points import MOST, Tail, last_point, seconds_left, thinned
-from recur.studio.queue import Queue
-from recur.studio.schema import NAMES, REFUSED, tasks
-from recur.studio.texts import Texts, clean_name
-from recur.studio.turns import Turns
-from recur.studio.watch import Watch
-from recur.tasks import options_class, task_names
-from recur.wording import in_language
-from recur.wording.chinese_training import TRAINING
+from recur.studio.jobs import NAMES, REFUSED, TrainingJob, TrainingQueue, describe_tasks
+from recur.studio.runs import MAX_POINTS, ProgressTail, RunFolder, last_point, measurements, seconds_left, thin_curve
+from recur.studio.training import ChangeStream
+from recur.studio.uploads import TextStore, clean_name
+from recur.studio.workers import WorkerPool
+from recur.tasks import make_options, options_class, task_names
 from tests.studio.conftest import BOOK, TOKEN, Served
 from tests.studio.raw import HOST, request, talk
 
@@ -100,12 +98,12 @@ def test_a_text_is_there_once_and_never_written_over(client: Any, tmp_path: Path
 
 
 def test_what_is_too_large_empty_or_no_text_leaves_nothing(client: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(text_files, "TEXT", 5000)
+    monkeypatch.setattr(text_files, "MAX_TEXT_BYTES", 5000)
     refused = client.put("/api/texts/a.txt", content=b"x" * 5001)
     assert refused.status_code == 413
     assert client.put("/api/texts/a.txt", content=b"").status_code == 400
     assert client.put("/api/texts/a.npz", content=b"no archive at all").status_code == 400
-    monkeypatch.setattr(text_files, "ALL", 100)
+    monkeypatch.setattr(text_files, "MAX_TOTAL_BYTES", 100)
     assert client.put("/api/texts/a.txt", content=b"x" * 101).status_code == 413
     assert files(tmp_path / "runs") == set()
 
@@ -119,6 +117,34 @@ def test_a_text_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
         until(lambda: files(tmp_path / "runs"))
     until(lambda: not files(tmp_path / "runs"))
     served.stop()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_parallel_uploads_share_the_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunked: bool) -> None:
+    """Six uploads of 3 MB under a quota of 10 MB: all have begun before the first one ends, and three may stay."""
+    size = 3_000_000
+    monkeypatch.setattr(text_files, "MAX_TOTAL_BYTES", 10_000_000)
+    (tmp_path / "runs").mkdir()
+    served = Served(tmp_path / "runs")
+    statuses = []
+    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=30) for _ in range(6)]
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
+    for k, line in enumerate(lines):
+        line.sendall(request(f"PUT /api/texts/{k}.txt HTTP/1.1", HOST, length))
+        half = (b"%d a word\n" % k) * (size // 18)
+        with suppress(ConnectionError):  # refused already, by the length that it announced
+            line.sendall((b"%x\r\n%s\r\n" % (len(half), half)) if chunked else half)
+    time.sleep(0.3)  # the server reads the first halves of all of them
+    for k, line in enumerate(lines):
+        rest = (b"%d a word\n" % k) * (size // 9 - size // 18) + b"x" * (size % 9)
+        with line, suppress(ConnectionError):
+            line.sendall((b"%x\r\n%s\r\n0\r\n\r\n" % (len(rest), rest)) if chunked else rest)
+            statuses.append(line.recv(100).split(b" ")[1])
+    served.stop()
+    stored = sum(path.stat().st_size for path in (tmp_path / "runs" / "texts").iterdir())
+    assert 0 < stored <= 10_000_000
+    assert stored == size * statuses.count(b"200")
+    assert served.studio.training.texts._reserved == 0
 
 
 def test_a_link_in_the_place_of_the_folder_is_not_followed(client: Any, tmp_path: Path) -> None:
@@ -139,22 +165,22 @@ def test_no_option_of_any_task_can_name_a_file() -> None:
         for name, hint in hints(options_class(task)).items():
             kind = value_of(hint)
             text = kind is str or (get_origin(kind) is tuple and get_args(kind)[0] is str)
-            formed = any(isinstance(mark, Form) for mark in _marks(hint))
+            formed = any(isinstance(mark, TextFormat) for mark in _marks(hint))
             assert not text or formed or name in (*REFUSED, *NAMES, "cell"), f"--{name} of {task}"
-    offered = {option["name"] for task in tasks() for option in task["options"]}
+    offered = {option["name"] for task in describe_tasks() for option in task["options"]}
     assert not offered & {"texts", "valid", "test", "from", "vectors"}
 
 
 def test_every_option_is_explained_in_both_languages() -> None:
-    english, chinese = tasks(), tasks("zh")
+    english, chinese = describe_tasks(), describe_tasks("zh")
     for here, there in zip(english, chinese, strict=True):
         assert not there["about"].isascii()
         for option, same in zip(here["options"], there["options"], strict=True):
             assert option["help"] or option["name"] == "cell"
             assert not same["help"].isascii() or option["name"] == "cell", option["name"]
-    said = [in_language(template.replace("{", "«").replace("}", "»"), "zh") for template in TRAINING]
-    assert [sentence for sentence in said if sentence.isascii() and sentence != "1"] == []
-    assert in_language("hidden must be a whole number ≥ 1, got 0", "zh") == "hidden 必须是不小于 1 的整数，给出的是 0"
+    with pytest.raises(OptionError) as refused:
+        make_options("language", {"hidden_size": 0})
+    assert translate(str(refused.value), "zh") == "hidden_size 必须是不小于 1 的整数，给出的是 0"
 
 
 def _marks(hint: Any) -> tuple[Any, ...]:
@@ -176,12 +202,12 @@ def _marks(hint: Any) -> tuple[Any, ...]:
         {"options": {"config": "x.toml"}},
         {"options": {"trust": True}},
         {"options": {"tensorboard": True}},
-        {"options": {"hidden": 0}},
-        {"options": {"hidden": "8; rm -rf /"}},
-        {"options": {"hidden": [8]}},
+        {"options": {"hidden_size": 0}},
+        {"options": {"hidden_size": "8; rm -rf /"}},
+        {"options": {"hidden_size": [8]}},
         {"options": {"schedule": "--out=/tmp/x"}},
         {"options": {"--out": "/tmp/x"}},
-        {"options": {"rate": float("1e400")}},
+        {"options": {"lr": float("1e400")}},
         {"options": [1]},
         {"options": {"horizon": 3}},
         {"text": "../secret"},
@@ -269,16 +295,16 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def states(queue: Queue) -> dict[str, str]:
+def states(queue: TrainingQueue) -> dict[str, str]:
     return {job["name"]: job["state"] for job in queue.jobs()}
 
 
-def job(name: str = "", steps: int = 1000, **more: Any) -> Job:
-    return Job(name, "language", "book.txt", {"steps": steps}, **more)
+def job(name: str = "", steps: int = 1000, **more: Any) -> TrainingJob:
+    return TrainingJob(name, "language", "book.txt", {"steps": steps}, **more)
 
 
 def test_one_trains_and_the_others_wait_for_their_turn(folder: Path) -> None:
-    queue = Queue(folder, Texts(folder))
+    queue = TrainingQueue(folder, TextStore(folder))
     names = [queue.add(job(steps=steps)).name for steps in (1000, 7, 9, 1000)]
     assert names == ["book", "book-2", "book-3", "book-4"]
     until(lambda: holder_of(folder / "book"))
@@ -306,13 +332,13 @@ def test_one_trains_and_the_others_wait_for_their_turn(folder: Path) -> None:
 
 
 def test_what_goes_on_after_the_studio_is_found_again(folder: Path) -> None:
-    first = Queue(folder, Texts(folder))
+    first = TrainingQueue(folder, TextStore(folder))
     first.add(job("kept", keep=True))
     first.add(job("later"))
     until(lambda: holder_of(folder / "kept"))
     assert first.close() == ""
     until(lambda: first._thread is None or states(first)["kept"] == "running")
-    second = Queue(folder, Texts(folder))
+    second = TrainingQueue(folder, TextStore(folder))
     assert states(second) == {"kept": "running", "later": "held"}
     second.resume("later", {})
     assert states(second)["later"] == "waiting", "one trains at a time"
@@ -331,12 +357,57 @@ def test_jobs_that_somebody_else_wrote_are_checked_like_any_request(folder: Path
         {"name": "c", "task": "language", "text": "../../etc/passwd"},
         {"name": "d", "resumes": True, "options": {"trust": True}},
         {"name": "e", "task": "language", "text": "book.txt", "state": "running", "process": os.getpid()},
+        {"name": "f", "task": "language", "text": "book.txt", "error": 5, "state": "failed"},
+        {"name": "g", "task": "language", "text": "book.txt", "state": "eaten"},
         {"name": 3}, 5, {"unknown": 1},
     ]  # fmt: skip
     (folder / ".studio").mkdir()
     (folder / ".studio/jobs.json").write_text(json.dumps({"jobs": evil}))
-    queue = Queue(folder, Texts(folder))
+    queue = TrainingQueue(folder, TextStore(folder))
     assert states(queue) == {"e": "held"}, "and nothing is started, nor ended, by itself"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "hard link", "link", "folder"])
+def test_what_lies_in_the_place_of_a_log_is_not_opened(folder: Path, tmp_path: Path, kind: str) -> None:
+    (folder / ".studio").mkdir()
+    log, outside = folder / ".studio/book.log", tmp_path / "mine"
+    outside.write_text("mine")
+    make: dict[str, Callable[[], object]] = {
+        "pipe": lambda: os.mkfifo(log),
+        "hard link": lambda: os.link(outside, log),
+        "link": lambda: log.symlink_to(outside),
+        "folder": log.mkdir,
+    }
+    make[kind]()
+    queue = TrainingQueue(folder, TextStore(folder))
+    queue.add(job(steps=7))
+    until(lambda: states(queue)["book"] in ("done", "failed"))
+    assert states(queue)["book"] == ("failed" if kind == "folder" else "done")
+    assert outside.read_text() == "mine"
+    queue.close()
+
+
+def test_one_damaged_run_does_not_hide_the_others(client: Any, tiny: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    for name in ("whole", "damaged", "odd"):
+        shutil.copytree(tiny / "tiny", tmp_path / "runs" / name)
+    path = tmp_path / "runs/damaged/manifest.json"
+    found = json.loads(path.read_text())
+    found["checkpoints"][0]["logs"]["metrics.jsonl"] = []
+    del found["sha256"]
+    digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**found, "sha256": digest}))
+
+    def measured(path: Path, metric: str) -> Any:
+        assert path.name != "odd", "a fault that nobody has thought of"
+        return measurements(path, metric)
+
+    monkeypatch.setattr("recur.studio.runs.measurements", measured)
+    answer = client.get("/api/runs")
+    assert answer.status_code == 200
+    runs = {run["name"]: run for run in answer.json()["runs"]}
+    assert "task" in runs["whole"]
+    assert "manifest.json is damaged" in runs["damaged"]["error"]
+    assert "nobody has thought of" in runs["odd"]["error"]
 
 
 # What is seen ---------------------------------------------------------------------------------------------------
@@ -345,15 +416,15 @@ def test_jobs_that_somebody_else_wrote_are_checked_like_any_request(folder: Path
 def test_long_curves_keep_their_extremes() -> None:
     values = np.sin(np.arange(50_000) / 300).tolist()
     values[31_234], values[777], values[10] = 40.0, -40.0, None
-    kept = thinned(values)
-    assert len(kept) <= MOST
+    kept = thin_curve(values)
+    assert len(kept) <= MAX_POINTS
     assert {0, 777, 31_234, 49_999} <= set(kept)
     assert kept == sorted(kept)
-    assert thinned([1.0, None, 3.0]) == [0, 2]
+    assert thin_curve([1.0, None, 3.0]) == [0, 2]
 
 
 def test_points_are_read_as_they_come(tmp_path: Path) -> None:
-    file, tail = tmp_path / "progress.jsonl", Tail(tmp_path)
+    file, tail = tmp_path / "progress.jsonl", ProgressTail(tmp_path)
     assert tail.update() == []
     file.write_text('{"step": 1, "at": 10, "progress": 0.1}\n{"step": 2, "a')
     assert [point["step"] for point in tail.update()] == [1]
@@ -370,8 +441,8 @@ def test_points_are_read_as_they_come(tmp_path: Path) -> None:
 
 def test_watching_tells_what_is_new(tiny: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny / "tiny", tmp_path / "tiny")
-    folder = Folder(tmp_path)
-    watch = Watch(folder, Queue(tmp_path, Texts(tmp_path)), Turns(), ["tiny"])
+    folder = RunFolder(tmp_path)
+    watch = ChangeStream(folder, TrainingQueue(tmp_path, TextStore(tmp_path)), WorkerPool(), ["tiny"])
     assert watch.look() == {"jobs": []}
     assert watch.look() == {}
     point = read_jsonl(tmp_path / "tiny/progress.jsonl")[-1] | {"step": 99, "train_loss": 0.5}
@@ -401,13 +472,13 @@ def test_notes_stay_in_the_run_and_do_not_change_it(client: Any, tiny: Path, tmp
 
 
 def test_many_runs_are_listed_with_what_is_known(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.studio.folder.NEWEST", 1)
+    monkeypatch.setattr("recur.studio.runs.NEWEST", 1)
     for name in "abc":
         shutil.copytree(tiny / "tiny", tmp_path / name)
-    folder = Folder(tmp_path)
+    folder = RunFolder(tmp_path)
     found = {run["name"]: "pending" in run for run in folder.list(0, first="b")}
     assert found == {"a": True, "b": False, "c": True}
-    monkeypatch.setattr("recur.studio.folder.NEWEST", 8)
-    assert not any("pending" in run for run in Folder(tmp_path).list(0)), "the newest few are always read"
+    monkeypatch.setattr("recur.studio.runs.NEWEST", 8)
+    assert not any("pending" in run for run in RunFolder(tmp_path).list(0)), "the newest few are always read"
     assert not any("pending" in run for run in folder.list())
     assert not any("pending" in run for run in folder.list(0)), "read once"

@@ -16,8 +16,8 @@ from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.tasks import make_options, open_predictor
 from recur.tasks.language import adapting
-from recur.tasks.language.adapting import Cache, Dynamic, Read
-from recur.train import train
+from recur.tasks.language.adapting import Cache, Dynamic, TextLosses
+from recur.training import train
 from tests.support import close
 
 K = 9
@@ -25,7 +25,7 @@ K = 9
 
 @pytest.fixture
 def model() -> LanguageModel:
-    fields: dict[str, Any] = {"cell": "lstm", "hidden": 7, "embedding": 5, "tied": True}
+    fields: dict[str, Any] = {"cell": "lstm", "hidden_size": 7, "embedding_size": 5, "tie_weights": True}
     return LanguageModel(K, make_options("language", fields)).double().eval()  # type: ignore[arg-type]
 
 
@@ -49,14 +49,14 @@ def test_cache(text: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
             p = (1 - share) * p + share * cached
         expected.append(math.log(p))
         kept = [*kept, (h[t], int(y[t]))][-size:]
-    found = adapting.with_cache(Read(h, logp), y, Cache(size, theta, share))
+    found = adapting.with_cache(TextLosses(h, logp), y, Cache(size, theta, share))
     assert found.numpy() == pytest.approx(np.array(expected), rel=1e-5)
 
 
 def test_the_cache_that_is_chosen_is_the_best_tried() -> None:
     y = torch.arange(200) % 4
     h = torch.nn.functional.one_hot(y, 4).float()  # the state says which token comes, and the softmax does not know it
-    read = Read(h, torch.full((200,), math.log(1 / K), dtype=torch.float64))
+    read = TextLosses(h, torch.full((200,), math.log(1 / K), dtype=torch.float64))
     chosen = adapting.choose_cache(read, y, 50)
     assert (chosen.theta, chosen.share) == (max(adapting.SHARPNESS), max(adapting.SHARES))
 
@@ -107,7 +107,7 @@ def test_as_options_of_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(adapting, "BATCHES", 5)
     book = tmp_path / "book.txt"
     book.write_text("a state is a word that the network keeps\n" * 60)
-    fields = {"texts": str(book), "hidden": 8, "steps": 5, "threads": 1, "baseline": False}
+    fields = {"texts": str(book), "hidden_size": 8, "steps": 5, "threads": 1, "baseline": False}
     train(make_options("language", fields), tmp_path / "run")
     model = open_predictor([tmp_path / "run"], "cpu")
     row = model.evaluate(ngrams=False, cache=20, dynamic=True)

@@ -14,12 +14,19 @@ from sklearn.metrics import log_loss
 from sklearn.naive_bayes import MultinomialNB
 
 import recur
+from recur.baselines import classifiers
+from recur.baselines.classifiers import (
+    LinearTextClassifier,
+    count_ngrams,
+    fit_best_linear,
+    fit_logistic_regression,
+    fit_naive_bayes,
+    ngrams_of,
+)
+from recur.data.text import SPECIALS, UNK
 from recur.tasks import make_options, task_of
-from recur.tasks.classify import tfidf
-from recur.tasks.classify.data import Example
-from recur.tasks.classify.tfidf import LinearText, best_linear, fit_bayes, fit_linear, gram_vocab, grams
-from recur.text import SPECIALS, UNK
-from tests.training import begin
+from recur.tasks.classify.data import TextExample
+from tests.small_runs import begin
 
 STEMS = {"good": ["great", "fine", "love it"], "bad": ["poor", "broken , sad", "no use"], "so": ["it is", "as one"]}
 ENDS = ["phone", "this camera !", "battery it 's", "so it goes", "player .", "Zoom", "and again and again"]
@@ -33,15 +40,15 @@ def labelled() -> list[tuple[str, int]]:
     return [(text, int(rng.integers(3)) if rng.random() < 0.2 else k) for text, k in noisy]
 
 
-def fitted(unit: str, strength: float, balanced: bool = False, classes: int = 3) -> tuple[LinearText, Any]:
+def fitted(unit: str, strength: float, balanced: bool = False, classes: int = 3) -> tuple[LinearTextClassifier, Any]:
     texts = [text for text, k in labelled() if k < classes]
     y = torch.tensor([k for _, k in labelled() if k < classes])
-    model = LinearText(gram_vocab(texts, unit), classes).double()
+    model = LinearTextClassifier(count_ngrams(texts, unit), classes).double()
     seen = np.array(model.vocab.counts[len(SPECIALS) :])
     model.idf.copy_(torch.from_numpy(np.log((1 + len(texts)) / (1 + seen)) + 1))
     weights = len(y) / (classes * torch.bincount(y)).double() if balanced else None
     for _ in range(10):
-        fit_linear(model, model.rows(texts), y, strength, weights, tolerance=1e-10)
+        fit_logistic_regression(model, model.rows(texts), y, strength, weights, tolerance=1e-10)
     return model, (texts, y)
 
 
@@ -83,7 +90,7 @@ def test_the_regression_is_scikit_learns(strength: float, classes: int, balanced
 def test_naive_bayes_is_scikit_learns(balanced: bool) -> None:
     model, (texts, y) = fitted("word", 1.0)
     weights = len(y) / (3 * torch.bincount(y)).double() if balanced else None
-    fit_bayes(model, model.rows(texts), y, 0.3, weights)
+    fit_naive_bayes(model, model.rows(texts), y, 0.3, weights)
     counts = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", binary=True)
     theirs = MultinomialNB(alpha=0.3, fit_prior=not balanced).fit(counts.fit_transform(texts), y)
     new = [*texts, "a great new phone phone", "?"]
@@ -92,24 +99,24 @@ def test_naive_bayes_is_scikit_learns(balanced: bool) -> None:
 
 def test_the_strength_is_the_one_that_the_validation_texts_are_likeliest_with() -> None:
     train, valid = labelled()[::2], labelled()[1::2]
-    vocab = gram_vocab([text for text, _ in train], "word")
-    model, bayes, name = best_linear(train, [*valid, ("never learned", 3)], vocab, 3)
+    vocab = count_ngrams([text for text, _ in train], "word")
+    model, bayes, name = fit_best_linear(train, [*valid, ("never learned", 3)], vocab, 3)
     targets = [k for _, k in valid]
     theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     x, y = theirs.fit_transform([text for text, _ in train]), [k for _, k in train]
     held = theirs.transform([text for text, _ in valid])
-    every = {c: LogisticRegression(C=c, max_iter=1000).fit(x, y).predict_proba(held) for c in tfidf.STRENGTHS}
+    every = {c: LogisticRegression(C=c, max_iter=1000).fit(x, y).predict_proba(held) for c in classifiers.STRENGTHS}
     losses = {c: log_loss(targets, p) for c, p in every.items()}
     assert name == f"TF-IDF logistic regression, C = {min(losses, key=losses.__getitem__):g}"
     found = log_loss(targets, model([text for text, _ in valid])[1].double().softmax(-1).numpy())
     assert found == pytest.approx(min(losses.values()), abs=1e-3)
-    assert float(bayes.removeprefix("naive Bayes, α = ")) in tfidf.SMOOTHED
+    assert float(bayes.removeprefix("naive Bayes, α = ")) in classifiers.ALPHAS
 
 
 def test_of_many_texts_a_sample_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfidf, "COUNTED", 200)
-    vocab = gram_vocab([text for text, _ in labelled()], "word")
-    model, _, name = best_linear(labelled(), labelled(), vocab, 3)
+    monkeypatch.setattr(classifiers, "COUNTED", 200)
+    vocab = count_ngrams([text for text, _ in labelled()], "word")
+    model, _, name = fit_best_linear(labelled(), labelled(), vocab, 3)
     n = int(name.split(" of ")[1].split()[0])
     assert 10 < n < len(TEXTS)
     assert max(vocab.counts) <= n
@@ -117,15 +124,15 @@ def test_of_many_texts_a_sample_is_learned_from(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_special_tokens_are_no_ngrams() -> None:
-    assert "<unk>" in grams("a<unk>", "char")
-    assert gram_vocab(["a<unk>", "<pad>"], "char").tokens.count("<unk>") == 1
+    assert "<unk>" in ngrams_of("a<unk>", "char")
+    assert count_ngrams(["a<unk>", "<pad>"], "char").tokens.count("<unk>") == 1
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("classify")
     (here / "reviews.tsv").write_text("".join(f"{label}\t{text}\n" for text, label in TEXTS * 2))
-    options = {"hidden": 8, "embedding": 8, "batch": 16, "threads": 1, "steps": 30, "rate": 0.01}
+    options = {"hidden_size": 8, "embedding_size": 8, "batch_size": 16, "threads": 1, "steps": 30, "lr": 0.01}
     begin(here / "run", "classify", texts=[str(here / "reviews.tsv")], **options).train()
     return here / "run"
 
@@ -137,7 +144,7 @@ def test_a_run_keeps_both_parts_of_a_mixture(run: Path, tmp_path: Path, monkeypa
     assert model.model.blend.shares.min() >= 0
     rows = list(model.predict(["great phone", "poor Zoom"]))
     ids = [model.run.vocab.encode(row["input"]).astype(np.int64) for row in rows]
-    parts = model.model.parts([Example(k, 0, row["input"]) for k, row in zip(ids, rows, strict=True)])
+    parts = model.model.parts([TextExample(k, 0, row["input"]) for k, row in zip(ids, rows, strict=True)])
     shares = model.model.blend.shares.tolist()
     expected = sum(a * log_p for a, log_p in zip(shares, parts, strict=True)).softmax(-1)
     for row, p in zip(rows, expected, strict=True):
@@ -178,7 +185,7 @@ def test_dropped_words_are_unknown_ones_while_training_only(run: Path) -> None:
     from recur.models import Classifier
     from recur.tasks import make_options
 
-    options: Any = make_options("classify", {"dropout_words": 0.3, "embedding": 4, "hidden": 4})
+    options: Any = make_options("classify", {"dropout_words": 0.3, "embedding_size": 4, "hidden_size": 4})
     model = Classifier(50, 2, options)
     seen: list[torch.Tensor] = []
     model.embedding.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))

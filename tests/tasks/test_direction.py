@@ -10,20 +10,20 @@ import pytest
 import torch
 
 import recur
-from recur import ngram
+from recur.baselines import ngram
+from recur.baselines.ngram.model import Sequences
 from recur.cli.app import run
-from recur.ngram.counts import Sequences
-from recur.probes import Subject
-from recur.probes.copying import copying
+from recur.data.text import Characters, Vocab, Words
+from recur.data.text.tokenizers import without_leading_marks
+from recur.diagnostics import Subject
+from recur.diagnostics.context import copying
 from recur.tasks.conditional.predictor import ConditionalWriter
 from recur.tasks.language.predictor import Language
-from recur.text import Characters, Vocab, Words
-from recur.text.marks import without_leading_marks
 from tests.cli.test_cli import json_of
-from tests.training import begin, reopen, stop_after
+from tests.small_runs import begin, reopen, stop_after
 
-QUICK: dict[str, Any] = {"hidden": 12, "embedding": 6, "threads": 1, "baseline": False, "device": "cpu"}
-LEARNED: dict[str, Any] = {"hidden": 32, "embedding": 16, "steps": 200, "rate": 0.01}
+QUICK: dict[str, Any] = {"hidden_size": 12, "embedding_size": 6, "threads": 1, "baseline": False, "device": "cpu"}
+LEARNED: dict[str, Any] = {"hidden_size": 32, "embedding_size": 16, "steps": 200, "lr": 0.01}
 LEARNED |= {"dropout_input": 0.0, "dropout_output": 0.0}
 """By heart."""
 TEXT = "abba\nbaab\nab\n" * 30
@@ -100,7 +100,7 @@ def test_no_mark_is_left_without_its_letter(tmp_path: Path) -> None:
 
 
 def test_it_resumes_and_is_looked_into(tmp_path: Path, book: Path) -> None:
-    options = {**QUICK, "texts": str(book), "direction": "backward", "steps": 12, "window": 8, "batch": 4}
+    options = {**QUICK, "texts": str(book), "direction": "backward", "steps": 12, "window": 8, "batch_size": 4}
     whole = begin(tmp_path / "whole", **options)
     whole.train()
     stop_after(begin(tmp_path / "cut", **options), 5)

@@ -12,14 +12,21 @@ import pytest
 import torch
 
 import recur
+from recur.data.series import Series, parse_panel, read_panel
 from recur.errors import OptionError, RunError, TextError
-from recur.series import Series, parse_panel, read_panel
 from recur.tasks import make_options, open_predictor, task_class, task_of
 from recur.tasks.forecast.rules import grows_with_level, has_seen_its_calendar
-from recur.train import Trainer
-from tests.training import begin, reopen, stop_after
+from recur.training import Trainer
+from tests.small_runs import begin, reopen, stop_after
 
-SMALL: dict[str, Any] = {"hidden": 12, "batch": 16, "threads": 1, "measure": 0.1, "rate": 0.02, "warmup": 5}
+SMALL: dict[str, Any] = {
+    "hidden_size": 12,
+    "batch_size": 16,
+    "threads": 1,
+    "eval_every": 0.1,
+    "lr": 0.02,
+    "warmup_steps": 5,
+}
 
 CASES: dict[str, dict[str, Any]] = {
     "window": {"horizon": 3, "season": 4, "lags": 6, "transform": "log"},
@@ -58,7 +65,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(case: str, table: Path,
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_wave_is_forecast_better_than_by_repeating_it(case: str, table: Path, tmp_path: Path) -> None:
-    make(tmp_path / "run", table, case, steps=200, rate=0.01, measure=0.0).train()
+    make(tmp_path / "run", table, case, steps=200, lr=0.01, eval_every=0.0).train()
     opened = recur.load(tmp_path / "run")
     found = opened.evaluate(figure=tmp_path / "f.png")
     assert (tmp_path / "f.png").stat().st_size > 5000
@@ -101,7 +108,7 @@ def test_covariates_that_are_known_ahead_are_used(tmp_path: Path) -> None:
     options: dict[str, Any] = {"task": "forecast", "target": ["y"], "covariates": ["x"], "horizon": 3}
     more: tuple[dict[str, Any], ...] = ({"lags": 2}, {"lags": 4, "segment": 2}, {"lags": 0, "window": 8})
     for network in more:
-        model = recur.fit(str(path), hidden=8, rate=0.02, steps=400, threads=1, **options, **network)
+        model = recur.fit(str(path), hidden_size=8, lr=0.02, steps=400, threads=1, **options, **network)
         assert model.evaluate()["mase"] < 0.15, network  # nothing but the covariate tells them
         made = [float(row["output"]) for row in model.predictions(["t,y,x", *rows])]
         assert made == pytest.approx([5 + 3 * x[t] for t in (80, 81, 82)], abs=0.5)
@@ -173,7 +180,7 @@ def test_bands_cover_what_they_say_and_a_spike_is_an_anomaly(tmp_path: Path) -> 
     y = 10 + np.tile([0.0, 2.0, 1.0], 300) + draw.standard_t(4, 900)
     path = tmp_path / "noise.csv"
     path.write_text("t,y\n" + "".join(f"{t},{v:.4f}\n" for t, v in enumerate(y)))
-    options: dict[str, Any] = {"horizon": 3, "season": 3, "holdout": 250, "threads": 1, "hidden": 8, "steps": 40}
+    options: dict[str, Any] = {"horizon": 3, "season": 3, "holdout": 250, "threads": 1, "hidden_size": 8, "steps": 40}
     model = recur.fit(str(path), task="forecast", bands="conformal", **options)
     found = model.evaluate()
     assert found["coverage"] == pytest.approx(0.8, abs=0.06)  # two deviations of a share of 250 that hang together
@@ -192,7 +199,14 @@ def test_distributions_are_learned(name: str, tmp_path: Path) -> None:
     rate = np.tile([3.0, 30.0, 10.0], 60)
     path = tmp_path / "counts.csv"
     path.write_text("t,y\n" + "".join(f"{t},{v}\n" for t, v in enumerate(draw.poisson(rate))))
-    options: dict[str, Any] = {"horizon": 3, "season": 3, "threads": 1, "hidden": 12, "steps": 150, "bands": "model"}
+    options: dict[str, Any] = {
+        "horizon": 3,
+        "season": 3,
+        "threads": 1,
+        "hidden_size": 12,
+        "steps": 150,
+        "bands": "model",
+    }
     model = recur.fit(str(path), task="forecast", distribution=name, lags=0, base="none", **options)
     found = model.evaluate()
     naive = next(row for row in found["beside"] if row["model"] == "seasonal naive")

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import recur
+from recur.data.series import parse_panel
 from recur.errors import TextError
-from recur.series import parse_panel
-from recur.tasks.classes import names_vocab
-from recur.tasks.forecast.columns import as_learned
-from recur.tasks.forecast.rows import Settings, known_names, make_rows, past_names
+from recur.tasks.common.classification import names_vocab
+from recur.tasks.forecast.data import RowSettings, as_learned, known_names, make_rows, past_names
 
-SETTINGS = Settings(horizon=3, season=1, steps=3, back=5)
+SETTINGS = RowSettings(horizon=3, season=1, steps=3, back=5)
 
 
 def long_lines(kinds: dict[str, str], sizes: str = "5", steps: int = 40, month: bool = False) -> list[str]:
@@ -27,7 +26,7 @@ def long_lines(kinds: dict[str, str], sizes: str = "5", steps: int = 40, month: 
     return lines
 
 
-def learned(lines: list[str], s: Settings = SETTINGS) -> dict[str, Any]:
+def learned(lines: list[str], s: RowSettings = SETTINGS) -> dict[str, Any]:
     panel = parse_panel(lines, "learned.csv")
     names = {"columns": [*panel.targets, *panel.future], "known": known_names(panel, s), "past": past_names(panel, s)}
     return {name: names_vocab(dict.fromkeys(found, 1)) for name, found in names.items()}
@@ -72,7 +71,7 @@ def test_other_inputs_are_refused() -> None:
 def test_other_series_of_a_long_table_are_forecast_by_a_run_that_was_kept(tmp_path: Path) -> None:
     path = tmp_path / "sales.csv"
     path.write_text("\n".join(long_lines({"s": "b", "t": "a", "u": "c"})) + "\n")
-    model = recur.fit(str(path), task="forecast", horizon=3, hidden=4, steps=2, threads=1, out=tmp_path / "run")
+    model = recur.fit(str(path), task="forecast", horizon=3, hidden_size=4, steps=2, threads=1, out=tmp_path / "run")
     assert np.isfinite(model.evaluate()["mase"])  # a number that is missing is none of its inputs
     rows = list(recur.load(tmp_path / "run").predictions(long_lines({"v": "b", "w": "d"})))
     assert [row["series"] for row in rows] == ["v"] * 3 + ["w"] * 3

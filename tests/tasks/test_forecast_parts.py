@@ -14,7 +14,7 @@ from recur.errors import OptionError
 from recur.tasks import make_options, task_class
 from recur.tasks.forecast.task import ForecastTask
 
-FEW: dict[str, Any] = {"hidden": 4, "steps": 2, "threads": 1}
+FEW: dict[str, Any] = {"hidden_size": 4, "steps": 2, "threads": 1}
 
 
 def settled(**fields: Any) -> ForecastTask:

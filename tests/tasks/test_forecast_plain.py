@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from recur.series import Panel, Series, Split
-from recur.tasks.forecast.measuring import Part
-from recur.tasks.forecast.plain import plain_scores
+from recur.data.series import Panel, Series, Split
+from recur.tasks.forecast.evaluation import EvaluationPart, baseline_scores
 
 
-def part(count: int, name: str = "valid", length: int = 60, season: int = 4, last: float = 0.0) -> Part:
+def part(count: int, name: str = "valid", length: int = 60, season: int = 4, last: float = 0.0) -> EvaluationPart:
     rng, series = np.random.default_rng(0), []
     for k in range(count):
         values = 50 + 10 * k + np.tile(rng.normal(size=4), 30)[:length] * 5 + rng.normal(size=length).cumsum()
@@ -17,20 +16,20 @@ def part(count: int, name: str = "valid", length: int = 60, season: int = 4, las
         empty = np.zeros((length, 0))
         series.append(Series(str(k), values[:, None], empty, empty, np.zeros(0)))
     splits = tuple(Split.of(length, valid=4, test=4) for _ in series)
-    return Part(Panel("x", tuple(series), ("y",)), splits, name, 4, season)
+    return EvaluationPart(Panel("x", tuple(series), ("y",)), splits, name, 4, season)
 
 
 def test_many_series_stand_beside_one_autoregression_that_they_share() -> None:
     few = ["naive", "seasonal naive", "naive 2", "linear autoregression"]
-    assert list(plain_scores(part(3))) == few
-    found = plain_scores(part(25))
+    assert list(baseline_scores(part(3))) == few
+    found = baseline_scores(part(25))
     assert list(found) == [*few, "shared linear autoregression"]
     assert found["shared linear autoregression"]["mase"] < 0.5 * found["naive"]["mase"]
-    short = plain_scores(part(25, length=11, season=1))
+    short = baseline_scores(part(25, length=11, season=1))
     assert "shared linear autoregression" not in short
 
 
 def test_no_plain_forecast_of_the_validation_part_sees_the_test_part() -> None:
-    here, there = plain_scores(part(25)), plain_scores(part(25, last=1000.0))
+    here, there = baseline_scores(part(25)), baseline_scores(part(25, last=1000.0))
     assert here == there
-    assert plain_scores(part(25, "test")) != plain_scores(part(25, "test", last=1000.0))
+    assert baseline_scores(part(25, "test")) != baseline_scores(part(25, "test", last=1000.0))

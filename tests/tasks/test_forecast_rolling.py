@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import recur
-from recur.series import Bands
-from recur.tasks.forecast import measuring, rolling
+from recur.data.series import PredictionIntervals
+from recur.tasks.forecast import evaluation
 from recur.tasks.forecast.task import read_series
 from tests.tasks.test_forecast_parts import noise, settled, wide
 
-FIELDS: dict[str, Any] = {"task": "forecast", "season": 1, "horizon": 3, "threads": 1, "hidden": 4, "steps": 6}
+FIELDS: dict[str, Any] = {"task": "forecast", "season": 1, "horizon": 3, "threads": 1, "hidden_size": 4, "steps": 6}
 
 
 def long(path: Path, series: dict[str, tuple[int, Any]]) -> str:
@@ -44,8 +44,8 @@ def test_eval_fits_them_to_what_came_before_each_origin(mix: bool, tmp_path: Pat
 
     rows = task.rows(model.model, panel, model.run.vocabs, trained, before)  # without a base, nothing else is fitted
     whole = [np.arange(s.train, s.test - 2) for s in splits]
-    which, ends = measuring.pairs(rows, whole)
-    scaled, came = task.forecast(model.model, rows, which, ends), measuring.coming(rows, which, ends, 3)
+    which, ends = evaluation.pairs(rows, whole)
+    scaled, came = task.forecast(model.model, rows, which, ends), evaluation.targets_after(rows, which, ends, 3)
     forecasts: dict[tuple[int, int, int], Any] = {}  # by variable, series and origin: the forecast, and what came
     for r, end, made, true in zip(which, ends, scaled, came, strict=True):
         for v in range(made.shape[1]):
@@ -61,7 +61,7 @@ def test_eval_fits_them_to_what_came_before_each_origin(mix: bool, tmp_path: Pat
                     made[i, :, v], true = forecasts[v, s, o]
                     there = panel.series[s].start + o + np.arange(3) < now
                     target[i, there, v] = true[there]
-            bands = Bands.fit(target, made, (0.1, 0.5, 0.9))
+            bands = PredictionIntervals.fit(target, made, (0.1, 0.5, 0.9))
             asked = np.stack([forecasts[v, number, origin][0] for v in range(2)], axis=1)
             expected = bands.apply(asked)
             for v in range(2):
@@ -105,9 +105,9 @@ def test_too_little_has_come_then_they_are_those_of_the_validation_part(tmp_path
     a, b = ([row["quantiles"] for row in model.predictions(lines)] for model in models)
     assert a == b
     task = models[0].task
-    assert not rolling.can(task, [2], [np.array([22])])
-    assert not rolling.can(task, [60], [np.array([65])])
-    assert rolling.can(task, [60], [np.array([66])])
+    assert not evaluation.can_shift(task, [2], [np.array([22])])
+    assert not evaluation.can_shift(task, [60], [np.array([65])])
+    assert evaluation.can_shift(task, [60], [np.array([66])])
 
 
 def test_few_series_have_them_and_panels_do_not(tmp_path: Path) -> None:

@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from recur.series import Columns, Panel, parse_panel
-from recur.series.linear import Form
-from recur.tasks.forecast.batches import EPOCH, WindowBatches
-from recur.tasks.forecast.rows import Rows, Scale, Settings, known_names, make_rows, past_names
+from recur.baselines.forecasts import AutoregressionOptions
+from recur.data.series import Panel, parse_panel
+from recur.data.series.reading import SeriesColumns
+from recur.tasks.forecast.data import (
+    EPOCH,
+    RowSettings,
+    Scale,
+    SeriesRows,
+    SeriesWindowBatches,
+    known_names,
+    make_rows,
+    past_names,
+)
 
-BASE = Settings(horizon=3, season=4, steps=3, back=5)
+BASE = RowSettings(horizon=3, season=4, steps=3, back=5)
 
 
 def panel(seed: int = 0, T: int = 40) -> Panel:
@@ -22,10 +31,10 @@ def panel(seed: int = 0, T: int = 40) -> Panel:
     for t in range(T):
         a, b, x, p = draw.normal(size=4)
         lines.append(f"{t},{'' if t == 7 else f'{a + 5:.4f}'},{b:.4f},{x:.4f},{p:.4f}")
-    return parse_panel(lines, "y.csv", Columns(targets=("a", "b"), future=("x",), past=("p",)))
+    return parse_panel(lines, "y.csv", SeriesColumns(targets=("a", "b"), future=("x",), past=("p",)))
 
 
-def rows(given: Panel, s: Settings = BASE, n: int = 25, m: int = 30) -> Rows:
+def rows(given: Panel, s: RowSettings = BASE, n: int = 25, m: int = 30) -> SeriesRows:
     return make_rows(given, [n], [n], s, [m])
 
 
@@ -88,8 +97,8 @@ def test_autoregressions_of_a_form_and_of_series_too_short_for_it() -> None:
         "id,t,y",
         *(f"s{k},{t},{(t * (k + 1)) % 5 + 0.1 * t:.2f}" for k in range(2) for t in range(40 if k else 9)),
     ]
-    given = parse_panel(lines, "y.csv", Columns(id="id", date="t"))
-    made = make_rows(given, [9, 40], [9, 40], BASE._replace(linear=True), Form(6, False, True, 0.0))
+    given = parse_panel(lines, "y.csv", SeriesColumns(id="id", date="t"))
+    made = make_rows(given, [9, 40], [9, 40], BASE._replace(linear=True), AutoregressionOptions(6, False, True, 0.0))
     assert made.linear is not None
     assert made.linear.shape == (2, 1, 7, 3)
     assert bool((made.linear[0, 0, 1:4] == 0).all())  # nine values are enough for three lags
@@ -113,7 +122,7 @@ def test_a_scale_goes_forth_and_back(kind: str, log: bool) -> None:
 
 def test_an_epoch_is_drawn_from_its_seed_and_holds_every_window() -> None:
     made = rows(panel(T=400), n=380)
-    batches = WindowBatches(made, [4, 4], [377, 377], 5, 10, seed=3)
+    batches = SeriesWindowBatches(made, [4, 4], [377, 377], 5, 10, seed=3)
     epoch = list(batches.batches(2))
     assert len(epoch) == len(batches) >= EPOCH
     pairs = [(int(r), int(e)) for part in epoch for r, e in zip(part.which, part.ends, strict=True)]
@@ -125,10 +134,10 @@ def test_an_epoch_is_drawn_from_its_seed_and_holds_every_window() -> None:
 
 def test_balance_between_all_windows_alike_and_all_series_alike() -> None:
     made = rows(panel(T=400), n=380)
-    alike = WindowBatches(made, [4, 4], [29, 370], 5, 2, seed=0, balance=1.0).quotas
+    alike = SeriesWindowBatches(made, [4, 4], [29, 370], 5, 2, seed=0, balance=1.0).quotas
     assert alike[0] == alike[1]
-    windows = WindowBatches(made, [4, 4], [29, 370], 5, 2, seed=0, balance=0.0).quotas
+    windows = SeriesWindowBatches(made, [4, 4], [29, 370], 5, 2, seed=0, balance=0.0).quotas
     assert windows.tolist() == [25, 366]
-    between = WindowBatches(made, [4, 4], [29, 370], 5, 2, seed=0, balance=0.5).quotas
+    between = SeriesWindowBatches(made, [4, 4], [29, 370], 5, 2, seed=0, balance=0.5).quotas
     assert windows[0] < between[0] < alike[0]
-    assert WindowBatches(made, [4, 9], [29, 7], 5, 2, seed=0).quotas[1] == 0
+    assert SeriesWindowBatches(made, [4, 9], [29, 7], 5, 2, seed=0).quotas[1] == 0

@@ -14,18 +14,17 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 import recur
 from recur.cli.app import run
 from recur.errors import OptionError, TextError
-from recur.layers import Grid
 from recur.models import GridClassifier
-from recur.models.grid import patches
+from recur.models.classifiers import image_patches
+from recur.nn import Grid
 from recur.tasks import make_options, task_class
-from recur.tasks.grid.data import Example, shifted
-from recur.tasks.grid.linear import nearest_mean, pixels_of, softmax_of_pixels
-from recur.train import Trainer
+from recur.tasks.grid.task import ImageExample, nearest_mean, pixels_of, shifted, softmax_of_pixels
+from recur.training import Trainer
 from tests.cli.test_cli import json_of
+from tests.small_runs import begin, reopen, stop_after
 from tests.support import close
-from tests.training import begin, reopen, stop_after
 
-SMALL: dict[str, Any] = {"hidden": 6, "batch": 16, "threads": 1, "measure": 0.5}
+SMALL: dict[str, Any] = {"hidden_size": 6, "batch_size": 16, "threads": 1, "eval_every": 0.5}
 
 
 def crosses(n: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -49,13 +48,13 @@ def bars(tmp_path: Path) -> str:
 
 
 def options_of(**fields: Any) -> Any:
-    return make_options("grid", {"pixel_mean": [0.0], "pixel_deviation": [1.0], "hidden": 3, "patch": 1, **fields})
+    return make_options("grid", {"pixel_mean": [0.0], "pixel_deviation": [1.0], "hidden_size": 3, "patch": 1, **fields})
 
 
 @pytest.mark.parametrize("pool", ["mean", "max", "last"])
 @pytest.mark.parametrize("corners", [1, 2, 4])
 def test_it_is_the_grid_read_point_by_point_pooled(corners: int, pool: str) -> None:
-    model = GridClassifier(2, 4, options_of(corners=corners, pool=pool, layers=2)).double().eval()
+    model = GridClassifier(2, 4, options_of(corners=corners, pool=pool, num_layers=2)).double().eval()
     x = torch.randn(3, 4, 5, 2, dtype=torch.float64)
     with torch.no_grad():
         h = x
@@ -73,7 +72,7 @@ def test_it_is_the_grid_read_point_by_point_pooled(corners: int, pool: str) -> N
 
 def test_patches_hold_their_pixels() -> None:
     x = torch.randn(2, 5, 4, 3)
-    found = patches(x, 2)
+    found = image_patches(x, 2)
     assert found.shape == (2, 3, 2, 12)
     close(found[:, 1, 1], x[:, 2:4, 2:4].flatten(1))
     close(found[:, 2, 0], torch.cat([x[:, 4:, 0:2], torch.zeros(2, 1, 2, 3)], 1).flatten(1))
@@ -96,7 +95,7 @@ def make(path: Path, bars: str, **more: Any) -> Trainer:
 
 @pytest.mark.parametrize(
     "more",
-    [{"compose": "net", "corners": 2}, {"layers": 2, "pool": "attention", "patch": 2, "dropout_hidden": 0.2}],
+    [{"compose": "net", "corners": 2}, {"num_layers": 2, "pool": "attention", "patch": 2, "dropout_hidden": 0.2}],
     ids=["net", "lstm"],
 )
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(more: dict[str, Any], bars: str, tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(more: dict[str, Any], b
 
 
 def test_what_lies_beside_what_is_learned_where_pixels_alone_tell_nothing(bars: str, tmp_path: Path) -> None:
-    make(tmp_path / "run", bars, steps=150, rate=0.02).train()
+    make(tmp_path / "run", bars, steps=150, lr=0.02).train()
     model = recur.load(tmp_path / "run", task="grid")
     found = model.evaluate()
     others = {row["model"]: row["accuracy"] for row in found["beside"]}
@@ -143,7 +142,9 @@ def test_plain_classifiers_are_what_they_say() -> None:
     labels = np.arange(160) % 3
     images = draw.normal(0, 1, (3, 4, 5))[labels] + draw.normal(0, 2.0, (160, 4, 5))
     options = options_of(pixel_deviation=[2.0])
-    examples = [Example(torch.from_numpy(i).float()[..., None], int(k)) for i, k in zip(images, labels, strict=True)]
+    examples = [
+        ImageExample(torch.from_numpy(i).float()[..., None], int(k)) for i, k in zip(images, labels, strict=True)
+    ]
     train, measured = examples[:100], examples[100:]
     x, y = pixels_of(train, options)
     theirs = LogisticRegression(C=1 / (0.01 * 100), max_iter=5000).fit(x.numpy(), y.numpy())
@@ -177,7 +178,7 @@ def test_folders_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
         folder = Path("bars") / ("rows", "columns")[label]
         folder.mkdir(parents=True, exist_ok=True)
         Pillow.fromarray(image).save(folder / f"{k}.png")
-    quick = ["--hidden", "4", "--threads", "1", "--steps", "3"]
+    quick = ["--hidden-size", "4", "--threads", "1", "--steps", "3"]
     assert run(["train", "bars", *quick, "--out", "run"]) == 0
     assert "bars holds a folder of images for each class: --task grid" in capsys.readouterr().err
     assert run(["resume", "run", "--steps", "2", "-q"]) == 0

@@ -11,27 +11,27 @@ import pytest
 import torch
 
 import recur
+from recur.baselines.classifiers import ClassNGrams, fit_best_ngrams
+from recur.data.batching import Shuffled, in_order
+from recur.data.text import parse_tree
 from recur.errors import OptionError, TextError
-from recur.run import Run
+from recur.runs import Run
 from recur.tasks import make_options, open_predictor, task_of
 from recur.tasks.adding.task import AddingTask
-from recur.tasks.classes import class_scores, class_weights, confusion, label_vocab
-from recur.tasks.classify.ngrams import ClassNGrams, best_ngrams
+from recur.tasks.common.classification import class_scores, class_weights, confusion, label_vocab
 from recur.tasks.copy.task import BLANK, GO, CopyTask
-from recur.tasks.examples import Shuffled, in_order
 from recur.tasks.tag.data import spell
-from recur.text import parse_tree
-from recur.train import Trainer
-from tests.training import begin, reopen, stop_after
+from recur.training import Trainer
+from tests.small_runs import begin, reopen, stop_after
 
 WORDS = [f"{a}{b}{c}" for a in "bdkst" for b in "aeiou" for c in ("", "n", "s", "st")]
 SMALL: dict[str, Any] = {
-    "hidden": 12,
-    "batch": 16,
+    "hidden_size": 12,
+    "batch_size": 16,
     "threads": 1,
-    "measure": 0.5,
-    "rate": 0.02,
-    "warmup": 5,
+    "eval_every": 0.5,
+    "lr": 0.02,
+    "warmup_steps": 5,
     "dropout_output": 0.1,
 }
 
@@ -41,12 +41,12 @@ CASES: dict[str, dict[str, Any]] = {
         "direction": "both",
         "pool": "attention",
         "class_weights": "balanced",
-        "embedding": 6,
+        "embedding_size": 6,
     },
-    "tag": {"task": "tag", "embedding": 6, "direction": "both", "dropout_embedding": 0.1},
-    "tree": {"task": "tree", "embedding": 6, "compose": "child-sum", "dropout_input": 0.1},
+    "tag": {"task": "tag", "embedding_size": 6, "direction": "both", "dropout_embedding": 0.1},
+    "tree": {"task": "tree", "embedding_size": 6, "compose": "child-sum", "dropout_input": 0.1},
     "adding": {"task": "adding", "length": 6},
-    "copy": {"task": "copy", "length": 3, "embedding": 0, "cell": "gru"},
+    "copy": {"task": "copy", "length": 3, "embedding_size": 0, "cell": "gru"},
 }
 
 
@@ -134,7 +134,7 @@ def test_one_direction_streams_what_the_whole_gives(token: str, files: Path, tmp
 
 
 def test_a_words_tag_is_read_at_its_last_token() -> None:
-    from recur.text import fit_lines
+    from recur.data.text import fit_lines
 
     vocab = fit_lines(["ab c abc"], "char")
     ids, ends = spell(["ab", "c", "abc"], vocab)
@@ -181,7 +181,7 @@ def test_what_the_synthetic_tasks_ask() -> None:
 
 
 def test_a_synthetic_task_says_after_how_many_steps_it_was_solved(files: Path, tmp_path: Path) -> None:
-    make(tmp_path / "run", files, "adding", steps=400, length=4, measure=0.5).train()
+    make(tmp_path / "run", files, "adding", steps=400, length=4, eval_every=0.5).train()
     found = recur.load(tmp_path / "run").evaluate()
     assert found["solved"]
     solved = [m["step"] for m in Run.open(tmp_path / "run").metrics() if m["valid_mse"] < 0.01]
@@ -215,7 +215,7 @@ def test_an_epoch_holds_every_example_once_and_is_drawn_from_its_seed() -> None:
 
 
 def test_n_grams_by_class_are_bayes() -> None:
-    from recur.text import Characters
+    from recur.data.text import Characters
 
     train = [("aab", 0), ("aaa", 0), ("abb", 1), ("bbb", 1), ("bab", 1)]
     model = ClassNGrams(train, Characters(), 2)
@@ -223,7 +223,7 @@ def test_n_grams_by_class_are_bayes() -> None:
         scores = [model.prior[k] + model.models[k].logprob(" ".join(text).replace("   ", " _ ")) for k in (0, 1)]
         assert model.classify([text]) == [int(scores[1] > scores[0])]
     assert np.exp([model.prior[0], model.prior[1]]) == pytest.approx([0.4, 0.6])
-    assert best_ngrams(train, [("aaa", 0), ("bbb", 1)], Characters()).order == 1
+    assert fit_best_ngrams(train, [("aaa", 0), ("bbb", 1)], Characters()).order == 1
 
 
 def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:

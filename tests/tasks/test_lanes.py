@@ -9,21 +9,21 @@ import torch
 
 from recur.models import LanguageModel
 from recur.tasks import make_options
-from recur.tasks.language import lanes
-from recur.tasks.language.lanes import total_loss
+from recur.tasks.language import evaluation
+from recur.tasks.language.evaluation import total_loss
 
 K = 12
 
 
 def model_of(**fields: Any) -> LanguageModel:
-    made = make_options("language", {"hidden": 10, "embedding": 6, **fields})
+    made = make_options("language", {"hidden_size": 10, "embedding_size": 6, **fields})
     return LanguageModel(K, made).double().eval()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"cell": "lstm", "layers": 3, "hidden_top": 7},
+        {"cell": "lstm", "num_layers": 3, "top_hidden_size": 7},
         {"initial": "learned"},
         {"cell": "lstm", "forget_bias": 30.0},
         {"cell": "lstm", "forget_bias": 6.0},
@@ -34,7 +34,7 @@ def model_of(**fields: Any) -> LanguageModel:
     ids=lambda fields: "-".join(fields),
 )
 def test_lanes_are_exact(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "LEAD", 40)
+    monkeypatch.setattr(evaluation, "LEAD", 40)
     model = model_of(**fields)
     with torch.no_grad():
         for p in model.parameters():

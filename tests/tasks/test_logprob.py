@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recur import ngram
+from recur.baselines import ngram
 from recur.cli.app import run
+from recur.data.text import EOS, Characters, Corpus, Vocab, Words, fit_vocab
 from recur.tasks.conditional.predictor import ConditionalWriter
 from recur.tasks.language.predictor import Language
-from recur.text import EOS, Characters, Corpus, Vocab, Words, fit_vocab
 from tests.cli.test_cli import json_of
 from tests.tasks.test_direction import TEXT, book, trained
 
@@ -87,7 +87,7 @@ def test_ngrams_of_characters(backward: bool) -> None:
 def test_lines_of_a_label(tmp_path: Path, direction: str, stop: str) -> None:
     table = tmp_path / "lines.tsv"
     table.write_text("".join(f"one\tab{'b' * (k % 3)}\ntwo\tba{'a' * (k % 2)}\n" for k in range(60)))
-    options = {"token": "char", "stop": stop, "longest": 6, "direction": direction}
+    options = {"token": "char", "stop": stop, "max_length": 6, "direction": direction}
     model: ConditionalWriter = trained(tmp_path, table, "conditional", **options)
     found = model.token_logprobs("abb", "one")
     assert [token for token, _ in found] == [*("abb" if direction == "forward" else "bba"), "<eos>"]

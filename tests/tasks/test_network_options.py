@@ -12,13 +12,13 @@ import torch
 
 import recur
 from recur.cells import DeepTransition
-from recur.decode import likelihood
+from recur.decoding import likelihood
 from recur.errors import OptionError
-from recur.layers import Recurrent
+from recur.nn import Recurrent
 from recur.tasks import make_options, options_class, task_names
-from recur.train import Trainer
+from recur.training import Trainer
+from tests.small_runs import begin, reopen, stop_after
 from tests.support import close
-from tests.training import begin, reopen, stop_after
 
 DEEP: dict[str, Any] = {"depth_input": 2, "depth_transition": 1, "depth_output": 1}
 MORE: dict[str, dict[str, Any]] = {
@@ -26,7 +26,7 @@ MORE: dict[str, dict[str, Any]] = {
     "time": {"time_input": True},
     "output": {"recurrence": "output", "time_input": True, "depth_input": 1, "depth_output": 1},
 }
-SMALL: dict[str, Any] = {"hidden": 6, "batch": 8, "threads": 1, "measure": 0.5, "steps": 8}
+SMALL: dict[str, Any] = {"hidden_size": 6, "batch_size": 8, "threads": 1, "eval_every": 0.5, "steps": 8}
 
 
 def tasks_with(option: str) -> list[str]:
@@ -140,7 +140,7 @@ def test_a_forward_classifier_streams_what_it_classifies(more: str, files: Path,
 def test_what_a_decoder_writes_has_the_likelihood_of_training(
     stop: str, more: str, files: Path, tmp_path: Path
 ) -> None:
-    trainer = make(tmp_path / "run", files, "seq2seq", stop=stop, longest=6, **MORE[more])
+    trainer = make(tmp_path / "run", files, "seq2seq", stop=stop, max_length=6, **MORE[more])
     batch = next(iter(trainer.stream.batches()))
     model = trainer.model.eval()
     with torch.no_grad():

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import recur.tasks
+from recur.data.text import SPECIALS, Characters, Vocab
 from recur.errors import CellError, OptionError
 from recur.options import documentation, hints
 from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_class, task_names, task_of
-from recur.tasks.size import weight_bytes
-from recur.text import SPECIALS, Characters, Vocab
+from recur.tasks.common.contract import weight_bytes
 
 EVERY = list(task_names())
 
@@ -49,16 +49,16 @@ def test_options_need_no_torch() -> None:
 @pytest.mark.parametrize(
     ("task", "fields", "says"),
     [
-        ("language", {"rate": 0.0}, "rate must be above 0, got 0.0"),
-        ("language", {"rate": float("nan")}, "rate must be above 0"),
+        ("language", {"lr": 0.0}, "lr must be above 0, got 0.0"),
+        ("language", {"lr": float("nan")}, "lr must be above 0"),
         ("language", {"epochs": float("inf")}, "epochs must be above 0, got inf"),
-        ("language", {"clip": -1.0}, "clip must not be negative, got -1.0"),
-        ("language", {"batch": 2.5}, "batch must be a whole number ≥ 1"),
-        ("language", {"batch": True}, "batch must be a whole number ≥ 1"),
-        ("language", {"batch": "16"}, "batch must be a whole number ≥ 1"),
-        ("language", {"hidden": "128"}, "hidden must be a whole number ≥ 1, got '128'"),
+        ("language", {"grad_clip": -1.0}, "clip must not be negative, got -1.0"),
+        ("language", {"batch_size": 2.5}, "batch_size must be a whole number ≥ 1"),
+        ("language", {"batch_size": True}, "batch_size must be a whole number ≥ 1"),
+        ("language", {"batch_size": "16"}, "batch_size must be a whole number ≥ 1"),
+        ("language", {"hidden_size": "128"}, "hidden_size must be a whole number ≥ 1, got '128'"),
         ("language", {"seed": 2**63}, "seed must be a whole number in 0 … 2⁶³ − 1"),
-        ("language", {"tied": 1}, "tied must be true or false, got 1"),
+        ("language", {"tie_weights": 1}, "tie_weights must be true or false, got 1"),
         ("language", {"cell": 3}, "cell must be text, got 3"),
         ("language", {"texts": 7}, "texts must be text, got 7"),
         ("language", {"texts": None}, "texts must be a list, got None"),
@@ -66,27 +66,27 @@ def test_options_need_no_torch() -> None:
         ("language", {"token": "char "}, "unknown token 'char '; did you mean 'char'?"),
         ("language", {"dropout_output": 1.5}, r"dropout_output must lie in 0 … 1, got 1.5"),
         ("language", {"seed": -1}, "seed must be a whole number in 0"),
-        ("language", {"tied": True, "embedding": 0}, "tied weights need an embedding"),
+        ("language", {"tie_weights": True, "embedding_size": 0}, "tied weights need an embedding"),
         ("language", {"jitter": True, "partition": "random"}, "jitter is for the sequential partition"),
-        ("seq2seq", {"smoothing": 1.0}, "smoothing must lie in 0 … 1, and below 1"),
-        ("seq2seq", {"embedding": 0}, "embedding must be a whole number ≥ 1"),
+        ("seq2seq", {"label_smoothing": 1.0}, "smoothing must lie in 0 … 1, and below 1"),
+        ("seq2seq", {"embedding_size": 0}, "embedding must be a whole number ≥ 1"),
         ("seq2seq", {"condition": "none", "attention": "none"}, "leave nothing to know the source by"),
         ("forecast", {"quantiles": [0.9, 0.5]}, "quantiles must rise inside 0 … 1"),
         ("forecast", {"quantiles": ["half"]}, "quantiles must be a number, got 'half'"),
         ("forecast", {"lags": 3, "cell": "lstm"}, "--cell is for a state; --lags 3 has none"),
         ("adding", {"length": 1}, "at least 2 numbers"),
         ("conditional", {"stop": "source"}, "a label has no length"),
-        ("language", {"rate": 10**400}, "rate must be above 0"),
-        ("language", {"rate": np.ones(2)}, "rate must be above 0"),
-        ("language", {"clip_value": 1e308}, "clip_value must be at most 1e30"),
+        ("language", {"lr": 10**400}, "lr must be above 0"),
+        ("language", {"lr": np.ones(2)}, "lr must be above 0"),
+        ("language", {"grad_clip_value": 1e308}, "clip_value must be at most 1e30"),
         ("language", {"minutes": 1e-308}, "minutes must be at least 1e-30"),
         ("adding", {"length": 2**31 - 1}, "length must be at most 100,000"),
         ("grid", {"size": 2**31 - 1}, "size must be at most 100,000"),
         ("language", {"init": "normal:1e300"}, "takes a number ≥ 0"),
-        ("language", {"hidden": 10**5000}, "hidden must be at most 2⁵³, got some int"),
-        ("language", {"layers": 10**9}, "layers must be at most 1000"),
+        ("language", {"hidden_size": 10**5000}, "hidden_size must be at most 2⁵³, got some int"),
+        ("language", {"num_layers": 10**9}, "layers must be at most 1000"),
         ("language", {"threads": 10**9}, "threads must be at most 1024"),
-        ("language", {"batch": 2**40}, "batch must be at most 1,000,000"),
+        ("language", {"batch_size": 2**40}, "batch_size must be at most 1,000,000"),
         ("language", {"forget_bias": float("inf")}, "forget_bias must be a number, got inf"),
         ("language", {"token": ["char"]}, "unknown token"),
         ("language", {"token": np.array(["char", "word"])}, "unknown token"),
@@ -97,7 +97,7 @@ def test_options_need_no_torch() -> None:
         ("language", {"init": "normal:x"}, "initialisation 'normal:x'"),
         ("language", {"initial": "random:-1"}, "the initial state must be"),
         ("language", {"embedding_init": "uniform:0"}, "embedding_init must be scaled"),
-        ("seq2seq", {"teacher": "sigmoid:0"}, "teacher 'sigmoid:0' is not one of"),
+        ("seq2seq", {"teacher_forcing": "sigmoid:0"}, "teacher 'sigmoid:0' is not one of"),
         ("tree", {"embedding_init": "flat"}, "embedding_init must be scaled"),
         ("language", {"cell": "grru"}, "unknown cell 'grru'; did you mean 'gru'?"),
         ("language", {"cell": "elman:activation=" + "-" * 10**5 + "1"}, "activation is too deeply nested"),
@@ -108,7 +108,7 @@ def test_options_need_no_torch() -> None:
         ("forecast", {"time_origin": 10**30, "time_input": True}, "time_origin must be a whole number in ± 2⁵³"),
         (["language"], {}, "unknown task"),
         ("langage", {}, "unknown task 'langage'; did you mean 'language'?"),
-        ("language", {"hiden": 1}, "unknown option 'hiden'; did you mean 'hidden'?"),
+        ("language", {"hiden": 1}, "unknown option 'hiden'; did you mean 'hidden_size'?"),
         ("language", {"horizon": 3}, "--horizon belongs to forecast; the task here is language"),
         ("seq2seq", {"window": 20}, "--window belongs to forecast and language; the task here is seq2seq"),
         ("tree", {"cell": "gru"}, "--cell belongs to adding, classify, conditional, .* and tag; the task here is tree"),
@@ -121,20 +121,20 @@ def test_what_is_wrong_is_said_once_for_all_doors(task: str, fields: dict[str, A
 
 
 def test_a_file_of_an_output_recurrence_does_not_name_what_it_has_no_use_for(tmp_path: Path) -> None:
-    options = make_options("copy", {"recurrence": "output", "hidden": 5})
+    options = make_options("copy", {"recurrence": "output", "hidden_size": 5})
     (tmp_path / "c.toml").write_text(config_text(options, tmp_path))
     fields = read_config(tmp_path / "c.toml")
     assert "cell" not in fields
-    assert "hidden" in fields
+    assert "hidden_size" in fields
     assert make_options(str(fields.pop("task")), fields) == options
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"hidden = [" + b"[" * 10**5, "too deeply nested"),
-        (b"hidden = " + b"9" * 5000, "cannot be used as a configuration"),
-        (b"hidden = \xff", "cannot be used as a configuration"),
+        (b"hidden_size = [" + b"[" * 10**5, "too deeply nested"),
+        (b"hidden_size = " + b"9" * 5000, "cannot be used as a configuration"),
+        (b"hidden_size = \xff", "cannot be used as a configuration"),
         (b"# " + b"x" * (1 << 22), "more than 4,194,304 bytes"),
     ],
 )
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_configuration(content: bytes, says: str, tmp_path: Pa
 
 
 def test_what_is_no_file_is_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.files.PATIENCE", 0.02)
+    monkeypatch.setattr("recur.utils.files.PATIENCE", 0.02)
     os.mkfifo(tmp_path / "pipe")
     for name, says in (
         ("/dev/zero", "it is a device"),
@@ -163,26 +163,26 @@ def test_the_weights_of_a_network_are_counted_before_they_are_made(task: str) ->
     """Beside the network itself; what no memory holds is refused with how much it is."""
     tokens = Vocab((*SPECIALS, "a", "b"), (1,) * 6, Characters())
     vocabs: Any = collections.defaultdict(lambda: tokens, dict.fromkeys(("columns", "known", "past"), tokens))
-    own = {"forecast": {"season": 1, "horizon": 1, "target": ["y"]}, "table": {"classes": True}}
+    own = {"forecast": {"season": 1, "horizon": 1, "target": ["y"]}}
     own["grid"] = {"pixel_mean": [0.1], "pixel_deviation": [1.0]}
-    made = task_of(make_options(task, {"hidden": 7, **own.get(task, {})}))
+    made = task_of(make_options(task, {"hidden_size": 7, **own.get(task, {})}))
     before = torch.get_rng_state()
     counted = weight_bytes(lambda: made.new_model(vocabs))
     assert torch.equal(before, torch.get_rng_state())
     model = made.new_model(vocabs)
     assert counted == sum(p.nbytes for p in (*model.parameters(), *model.buffers()))
-    huge = task_of(make_options(task, {"hidden": 99999999999, **own.get(task, {})}))
+    huge = task_of(make_options(task, {"hidden_size": 99999999999, **own.get(task, {})}))
     with pytest.raises(OptionError, match="has weights of .* GiB, and this machine has .* GiB"):
         huge.check_size(vocabs)
 
 
 def test_values_are_held_as_their_types() -> None:
     options: Any = make_options(
-        "language", {"texts": Path("a.txt"), "rate": 1, "hidden": np.int64(8), "valid": ["v.txt"], "forget_bias": 2}
+        "language", {"texts": Path("a.txt"), "lr": 1, "hidden_size": np.int64(8), "valid": ["v.txt"], "forget_bias": 2}
     )
     assert options.texts == ("a.txt",)
-    assert (options.rate, type(options.rate)) == (1.0, float)
-    assert (options.hidden, type(options.hidden)) == (8, int)
+    assert (options.lr, type(options.lr)) == (1.0, float)
+    assert (options.hidden_size, type(options.hidden_size)) == (8, int)
     assert options.valid == ("v.txt",)
     assert options.forget_bias == 2.0
 
@@ -190,12 +190,12 @@ def test_values_are_held_as_their_types() -> None:
 def test_what_is_left_open_is_settled_once() -> None:
     cls = options_class("language")
     on_cpu, on_gpu = cls().settled("cpu"), cls().settled("cuda")
-    assert (on_cpu.batch, on_gpu.batch) == (cls.cpu_batch, 4 * cls.cpu_batch)
+    assert (on_cpu.batch_size, on_gpu.batch_size) == (cls.cpu_batch, 4 * cls.cpu_batch)
     assert on_cpu.minutes == cls.default_minutes == 1.0
     assert on_cpu.weight_decay == cls.adamw_decay
     assert cls(optimizer="sgd").settled("cpu").weight_decay == 0.0
     assert cls(steps=3).settled("cpu").minutes is None
-    assert cls(batch=5, minutes=7).settled("cuda").batch == 5
+    assert cls(batch_size=5, minutes=7).settled("cuda").batch_size == 5
     assert options_class("tag").default_minutes == 3.0
     assert all(options_class(task).default_minutes == 2.0 for task in EVERY if task not in ("language", "tag"))
 
@@ -206,14 +206,16 @@ def test_defaults_by_token_leave_what_was_said(tmp_path: Path) -> None:
     names.write_text("a\tSmith\nb\tJones\n" * 20)
     sentences.write_text("a\tthis is a sentence\nb\tand this is another one\n" * 20)
     found = cls.settle(make_options("classify", {"texts": str(names)}))
-    assert (found.token, found.hidden, found.epochs, found.minutes) == ("char", 128, 12.0, 2.0)
+    assert (found.token, found.hidden_size, found.epochs, found.minutes) == ("char", 128, 12.0, 2.0)
     found = cls.settle(make_options("classify", {"texts": str(sentences)}))
-    assert (found.token, found.hidden, found.rate, found.epochs) == ("word", 128, 0.002, 6.0)
-    found = cls.settle(make_options("classify", {"texts": str(sentences), "embedding": 64, "steps": 9}))
-    assert (found.token, found.embedding, found.rate) == ("word", 64, 0.002), "64 was said, though it is a default too"
+    assert (found.token, found.hidden_size, found.lr, found.epochs) == ("word", 128, 0.002, 6.0)
+    found = cls.settle(make_options("classify", {"texts": str(sentences), "embedding_size": 64, "steps": 9}))
+    assert (found.token, found.embedding_size, found.lr) == ("word", 64, 0.002), (
+        "64 was said, though it is a default too"
+    )
     assert (found.epochs, found.minutes) == (None, None)
     found = cls.settle(make_options("classify", {"texts": str(sentences), "token": "char"}))
-    assert (found.token, found.embedding) == ("char", 64)
+    assert (found.token, found.embedding_size) == ("char", 64)
 
 
 def test_options_survive_their_file(tmp_path: Path) -> None:

@@ -11,24 +11,24 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import recur
+from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
-from recur.layers import Depth, FeedForward, OutputRecurrent
-from recur.models import LanguageModel, OutputTagger, Words
-from recur.probes.subject import Subject
+from recur.models import LanguageModel, OutputTagger, WordBatch
+from recur.nn import Depth, FeedForward, OutputRecurrent
 from recur.tasks import make_options, task_class, task_of
+from tests.small_runs import begin
 from tests.support import close
-from tests.training import begin
 
 
 def tagger(**fields: Any) -> OutputTagger:
-    options: Any = make_options("tag", {"recurrence": "output", "direction": "forward", "hidden": 6, **fields})
+    options: Any = make_options("tag", {"recurrence": "output", "direction": "forward", "hidden_size": 6, **fields})
     torch.manual_seed(0)
     return OutputTagger(9, 4, options).eval()
 
 
 def test_with_a_teacher_a_tag_sees_its_word_and_the_tag_before() -> None:
-    model, ids = tagger(embedding=5), torch.randint(9, (2, 5))
-    words, tags = Words.of_tokens(ids, torch.tensor([5, 3])), torch.randint(4, (2, 5))
+    model, ids = tagger(embedding_size=5), torch.randint(9, (2, 5))
+    words, tags = WordBatch.of_tokens(ids, torch.tensor([5, 3])), torch.randint(4, (2, 5))
     with torch.no_grad():
         found = model(words, tags).flatten(0, 1)
         net, x = model.network, model.embedding(ids).flatten(0, 1)
@@ -47,7 +47,7 @@ def test_with_a_teacher_a_tag_sees_its_word_and_the_tag_before() -> None:
 @pytest.mark.parametrize("clock", [{}, {"time_input": True, "time_scale": 5.0}])
 def test_free_running_is_step_by_step_and_reads_its_own_tags(clock: dict[str, Any]) -> None:
     model, ids = tagger(depth_input=1, depth_output=1, **clock), torch.randint(9, (2, 5))
-    words = Words.of_tokens(ids, torch.tensor([5, 5]))
+    words = WordBatch.of_tokens(ids, torch.tensor([5, 5]))
     with torch.no_grad():
         free = model(words)
         state, found = None, []
@@ -70,14 +70,14 @@ def test_a_feed_forward_layer_is_its_equation_and_carries_nothing() -> None:
     assert (state, trace.backend) == ((), "all at once")
     close(net.step(x[:, 1])[0], expected[:, 1])
     for kind in (FeedForward(2, 2), OutputRecurrent(2, 2, 2)):
-        with pytest.raises(OptionError, match="there is no transition to deepen"):
+        with pytest.raises(OptionError, match="depth.transition needs a recurrence"):
             type(kind)(*[2] * (2 if isinstance(kind, FeedForward) else 3), depth=Depth(transition=1))
     with pytest.raises(recur.errors.ShapeError, match="x must be"):
         net(x[0])
 
 
 def test_a_language_model_sees_the_token_before_and_no_other() -> None:
-    options: Any = make_options("language", {"recurrence": "output", "hidden": 8, "embedding": 4})
+    options: Any = make_options("language", {"recurrence": "output", "hidden_size": 8, "embedding_size": 4})
     model, ids = LanguageModel(9, options).eval(), torch.randint(9, (1, 6))
     with torch.no_grad():
         found = model(ids).logits
@@ -93,9 +93,9 @@ def test_it_comes_to_the_bigram_and_no_further(tmp_path: Path) -> None:
     found = {}
     for recurrence in ("output", "hidden"):
         trainer = begin(
-            tmp_path / recurrence, texts=str(tmp_path / "text"), hidden=16, batch=8, window=8, steps=300, rate=0.005,
-            threads=1, recurrence=recurrence, baseline=False, dropout_output=0.0, dropout_input=0.0,
-            alpha=0.0, beta=0.0, weight_decay=0.0,
+            tmp_path / recurrence, texts=str(tmp_path / "text"), hidden_size=16, batch_size=8, window=8,
+            steps=300, lr=0.005, threads=1, recurrence=recurrence, baseline=False, dropout_output=0.0,
+            dropout_input=0.0, alpha=0.0, beta=0.0, weight_decay=0.0,
         )  # fmt: skip
         trainer.train()
         found[recurrence] = trainer.best_metrics["valid_loss"]
@@ -113,7 +113,7 @@ def test_when_to_switch_is_told_by_t_alone(tmp_path: Path) -> None:
     accuracy = {}
     for time_input in (False, True):
         fields = {"texts": str(tmp_path / "text"), "recurrence": "output", "time_input": time_input}
-        more = {"hidden": 8, "steps": 250, "rate": 0.05, "dropout_output": 0.0, "dropout_input": 0.0, "threads": 1}
+        more = {"hidden_size": 8, "steps": 250, "lr": 0.05, "dropout_output": 0.0, "dropout_input": 0.0, "threads": 1}
         begin(tmp_path / str(time_input), "tag", **fields, **more).train()
         accuracy[time_input] = recur.load(tmp_path / str(time_input)).evaluate([str(tmp_path / "text")])["accuracy"]
     assert accuracy[False] == pytest.approx(0.5), "it never switches, or at once"
@@ -122,7 +122,7 @@ def test_when_to_switch_is_told_by_t_alone(tmp_path: Path) -> None:
 
 def test_copying_needs_a_state() -> None:
     """Behind a long silence nothing in the output before says what the message was."""
-    options: Any = make_options("copy", {"recurrence": "output", "length": 4, "hidden": 16})
+    options: Any = make_options("copy", {"recurrence": "output", "length": 4, "hidden_size": 16})
     settled = task_class("copy").settle(options)
     assert settled.forget_bias is None
     task = task_of(settled)
@@ -141,10 +141,10 @@ def test_copying_needs_a_state() -> None:
             {"cell": "lstm"},
             "--cell is for a recurrence between hidden states; --recurrence output has none",
         ),
-        ("language", {"layers": 2}, "--layers is for a recurrence between hidden states"),
+        ("language", {"num_layers": 2}, "--num-layers is for a recurrence between hidden states"),
         ("language", {"bptt": "truncated:3"}, "--bptt is for a recurrence between hidden states"),
         ("tag", {"token": "char"}, "an output at every step: take --token word, got char"),
-        ("seq2seq", {"layers": 2}, "--layers is for a recurrence between hidden states"),
+        ("seq2seq", {"num_layers": 2}, "--num-layers is for a recurrence between hidden states"),
         ("forecast", {"lags": 3}, "--recurrence is for a state; --lags 3 has none"),
         ("classify", {}, "--recurrence belongs to conditional, .*; the task here is classify"),
         ("adding", {}, "--recurrence belongs to conditional, .*; the task here is adding"),

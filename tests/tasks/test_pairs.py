@@ -12,18 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from recur.baselines.transducers import ROUNDS, fit_ibm_model1, translation_baselines
+from recur.data.batching import Shuffled, ShuffledBySize
+from recur.data.text import Pair, Words, read_pairs
+from recur.data.text.tokenizers import Characters, Spaced
 from recur.errors import TextError
 from recur.tasks import make_options, task_of
-from recur.tasks.examples import Shuffled, ShuffledBySize, split
-from recur.tasks.options import SplitOptions
-from recur.tasks.pairs import pair_batch, pair_size
-from recur.tasks.scores import edit_distance, error_rates
-from recur.tasks.seq2seq.judge import judge
-from recur.tasks.seq2seq.plain import ROUNDS, plain_models, translations
-from recur.tasks.seq2seq.task import Seq2SeqTask
-from recur.tasks.translation import bleu, chrf, mteval_words
-from recur.text import Pair, Words, read_pairs
-from recur.text.tokens import Characters, Spaced
+from recur.tasks.common.batching import pair_batch, pair_size, split
+from recur.tasks.common.metrics import bleu, chrf, edit_distance, error_rates, mteval_words
+from recur.tasks.common.options import SplitOptions
+from recur.tasks.seq2seq.task import Seq2SeqTask, judge
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -189,7 +187,7 @@ def slow_model_1(pairs: list[tuple[list[str], list[str]]]) -> dict[tuple[str, st
 
 @given(st.lists(st.tuples(*[st.lists(st.sampled_from("abcd"), min_size=1, max_size=5)] * 2), min_size=1, max_size=8))
 def test_a_dictionary_by_the_definition_of_model_1(pairs: list[tuple[list[str], list[str]]]) -> None:
-    t, found = slow_model_1(pairs), translations(pairs)
+    t, found = slow_model_1(pairs), fit_ibm_model1(pairs)
     assert found.keys() == {f for sources, _ in pairs for f in sources}
     for f, e in found.items():
         assert t[f, e] == pytest.approx(max(p for (other, _), p in t.items() if other == f), rel=1e-9)
@@ -198,11 +196,11 @@ def test_a_dictionary_by_the_definition_of_model_1(pairs: list[tuple[list[str], 
 def test_plain_models() -> None:
     rows = [("la casa", "the house"), ("la flor", "the flower"), ("la casa", "a house"), ("la casa", "the house")]
     train = [Pair(source, target, "x") for source, target in rows]
-    models = plain_models(train, Words(), Words())
+    models = translation_baselines(train, Words(), Words())
     assert models["copy"]("la casa") == "la casa"
     assert (models["look-up"]("la casa"), models["look-up"]("una casa")) == ("the house", "una casa")
     assert models["dictionary"]("una flor la casa") == "una flower the house"
-    spelled = plain_models(
+    spelled = translation_baselines(
         [Pair("ab", "x y", "x"), Pair("ba", "y x", "x"), Pair("a", "x", "x")], Characters(), Spaced()
     )
     assert spelled["dictionary"]("aab?") == "x x y ?"
@@ -261,14 +259,14 @@ def test_what_many_words_cost_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_outputs_that_were_cut_are_remarked(tmp_path: Path) -> None:
-    task = settled(tmp_path, SENTENCES, longest=50, pieces=300)
+    task = settled(tmp_path, SENTENCES, max_length=50, pieces=300)
     assert not list(task.remarks({"cut": 0.01}))
     (remark,) = task.remarks({"cut": 0.5})
-    assert remark.text.startswith("50.0 % of what it wrote was cut")
-    assert remark.option == "--longest 100"
+    assert remark.text.startswith("50.0 % of the outputs were truncated")
+    assert remark.option == "--max-length 100"
 
 
 def test_of_many_pairs_a_dictionary_reads_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.tasks.seq2seq.plain.LINKS", 20)  # of 2,000: one pair in a hundred
+    monkeypatch.setattr("recur.baselines.transducers.LINKS", 20)  # of 2,000: one pair in a hundred
     many = [Pair(f"w{k}", f"v{k}", "x") for k in range(1000)]
-    assert plain_models(many, Words(), Words())["dictionary"]("w0 w1 w100") == "v0 w1 v100"
+    assert translation_baselines(many, Words(), Words())["dictionary"]("w0 w1 w100") == "v0 w1 v100"

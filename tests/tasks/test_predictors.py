@@ -16,8 +16,8 @@ import recur
 from recur.cli.app import run as command
 from recur.errors import OptionError, TextError
 from recur.tasks import task_names
-from recur.tasks.metrics import show
-from recur.tasks.predictions import SHOWN, Prediction, Predictions
+from recur.tasks.common.metrics import format_metric
+from recur.tasks.common.predictor import SHOWN, Prediction, Predictions
 
 FILES = {
     "language": "the network reads a word and the word is kept\n" * 60,
@@ -27,7 +27,6 @@ FILES = {
     "tag": "".join(f"the\tDT\nw{k}\tNN\n\n" for k in range(40)),
     "tree": "".join(f"({k % 2} (0 a) (1 {'xy'[k % 2]}))\n" for k in range(40)),
     "forecast": "date,y\n" + "".join(f"20{k // 12:02d}-{k % 12 + 1:02d},{k + (k % 12) * 3}\n" for k in range(120)),
-    "table": "a,b,y\n" + "".join(f"{k},{k % 7},{k * 2 % 5}.5\n" for k in range(80)),
 }
 INPUTS: dict[str, Any] = {
     "language": "the ",
@@ -36,7 +35,6 @@ INPUTS: dict[str, Any] = {
     "seq2seq": "abc",
     "tag": "the w1",
     "tree": "(1 (0 a) (1 x))",
-    "table": {"a": 1, "b": 2},
     "grid": np.eye(8),
     "adding": np.array([[0.1, 1], [0.2, 0], [0.3, 1]]),
     "copy": "1 2 3 4 5 6 7 0 1 2",
@@ -48,10 +46,10 @@ INPUTS: dict[str, Any] = {
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A model of every task, after two steps."""
     folder = tmp_path_factory.mktemp("models")
-    fields: dict[str, Any] = {"hidden": 4, "batch": 4, "steps": 2, "threads": 1, "baseline": False}
+    fields: dict[str, Any] = {"hidden_size": 4, "batch_size": 4, "steps": 2, "threads": 1, "baseline": False}
     found: dict[str, Any] = {}
     for task, text in FILES.items():
-        file = folder / f"{task}.{'csv' if task in ('forecast', 'table') else 'tsv'}"
+        file = folder / f"{task}.{'csv' if task == 'forecast' else 'tsv'}"
         file.write_text(text)
         found[task] = recur.fit(str(file), task=task, out=folder / f"run-{task}", **fields)
     images = np.random.default_rng(0).random((40, 8, 8))
@@ -86,11 +84,10 @@ def test_one_input_or_several(task: str, models: dict[str, Any]) -> None:
     several = model.predict([given, given, given], **drawn)
     assert isinstance(several, Predictions)
     assert several == [close_to(one)] * 3
-    if task != "table":  # whose inputs are the lines of one table
-        assert list(model.predictions(iter([given, given]), **drawn)) == [close_to(one)] * 2
+    assert list(model.predictions(iter([given, given]), **drawn)) == [close_to(one)] * 2
     answer = model(given, **drawn)
     assert model([given, given], **drawn) == [close_to(answer)] * 2
-    assert isinstance(answer, {"tag": list, "copy": list, "table": float, "adding": float}.get(task, str))
+    assert isinstance(answer, {"tag": list, "copy": list, "adding": float}.get(task, str))
 
 
 def test_a_table_is_one_input_of_a_forecaster(models: dict[str, Any], tmp_path: Path) -> None:
@@ -177,8 +174,9 @@ def test_what_is_shown_of_predictions() -> None:
 
 @pytest.mark.parametrize(("task", "given", "says"), [
     ("classify", 5, "inputs come as a list"), ("classify", b"x", "inputs come as a list"),
-    ("classify", Path("x"), "Path.read_text"), ("classify", [5], "an input is a str"), ("table", 5, "a table is"),
-    ("table", [], "a table is"), ("adding", "1 x*", "a row is numbers"), ("adding", np.zeros(3), r"a row is \(T, 2\)"),
+    ("classify", Path("x"), "Path.read_text"), ("classify", [5], "an input is a str"), ("forecast", 5, "a table is"),
+    ("forecast", [], "a table is"), ("adding", "1 x*", "a row is numbers"),
+    ("adding", np.zeros(3), r"a row is \(T, 2\)"),
     ("copy", "1 2", "ten|10 symbols"), ("copy", "9 " * 10, "symbols of 0 … 7"), ("grid", np.zeros(3), "image"),
 ])  # fmt: skip
 def test_what_is_no_input(task: str, given: Any, says: str, models: dict[str, Any]) -> None:
@@ -240,7 +238,7 @@ def test_every_run_has_a_card(
         assert data["sha256"] == hashlib.sha256(FILES[task].encode()).hexdigest()
     assert command(["card", str(path), "--out", str(tmp_path / "card.md")]) == 0
     text = (tmp_path / "card.md").read_text()
-    assert f"this one | {show(found['metric'], found['metrics'][found['metric']])}" in text
+    assert f"this one | {format_metric(found['metric'], found['metrics'][found['metric']])}" in text
     assert f'recur.load("{path}")' in text
     assert "*left to the author*" in text
     assert all(remark.split("|")[0] in text for remark in found["verdict"])
@@ -248,11 +246,13 @@ def test_every_run_has_a_card(
 
 def test_a_card_says_what_it_was_measured_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a|b.tsv").write_text(FILES["classify"])
-    fields: dict[str, Any] = {"hidden": 4, "steps": 2, "threads": 1, "device": "cpu"}
+    fields: dict[str, Any] = {"hidden_size": 4, "steps": 2, "threads": 1, "device": "cpu"}
     run = recur.fit(str(tmp_path / "a|b.tsv"), task="classify", out=tmp_path / "run", **fields).run
     assert command(["card", str(run.path)]) == 0
     text = capsys.readouterr().out
-    assert all(f"| {one['name']} | {show('valid_error', one['value'])}" in text for one in run.baselines() or [])
+    assert all(
+        f"| {one['name']} | {format_metric('valid_error', one['value'])}" in text for one in run.baselines() or []
+    )
     assert r"a\|b.tsv" in text, "a file's name is no Markdown"
     assert command(["card", str(tmp_path)]) == 2
     assert "is not a run" in capsys.readouterr().err

@@ -7,18 +7,18 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from recur.tasks import signal_plain
-from recur.tasks.signal_plain import plain_classes, plain_sequences, plain_steps
-from recur.tasks.signals import Example
+from recur.baselines import classifiers
+from recur.baselines.classifiers import class_baselines, sequence_baselines, step_baselines
+from recur.tasks.common.signals import SignalExample
 
 DRAW = np.random.default_rng(3)
 
 
-def example(values: np.ndarray, labels: list[int]) -> Example:
-    return Example(values.astype(np.float32), labels, tuple(map(str, labels)), "")
+def example(values: np.ndarray, labels: list[int]) -> SignalExample:
+    return SignalExample(values.astype(np.float32), labels, tuple(map(str, labels)), "")
 
 
-def some(count: int, T: int | None = None) -> list[Example]:
+def some(count: int, T: int | None = None) -> list[SignalExample]:
     """Three classes that differ in their mean and in how they begin."""
     found = []
     for _ in range(count):
@@ -42,9 +42,9 @@ def sklearn_of(x: np.ndarray, y: np.ndarray, measured: np.ndarray, decay: float)
 
 @pytest.mark.parametrize("T", [None, 5])
 def test_classes(T: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal_plain, "DECAYS", (0.01,))
+    monkeypatch.setattr(classifiers, "DECAYS", (0.01,))
     train, valid, measured = some(200, T), some(40, T), some(60, T)
-    found = {guess.name: [k for (k,) in guess.labels] for guess in plain_classes(train, valid, measured, "abc")}
+    found = {guess.name: [k for (k,) in guess.labels] for guess in class_baselines(train, valid, measured, "abc")}
     counts = np.bincount([e.labels[0] for e in train])
     assert found[f"always {'abc'[counts.argmax()]}"] == [int(counts.argmax())] * 60
     kinds = {"softmax of mean, deviation, ends and length": lambda e: summary(e.values.astype(float))}
@@ -61,14 +61,14 @@ def test_classes(T: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_see_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A label that stands four steps before: one step alone does not tell it, nine do."""
-    monkeypatch.setattr(signal_plain, "DECAYS", (0.001,))
+    monkeypatch.setattr(classifiers, "DECAYS", (0.001,))
 
-    def parts(count: int) -> list[Example]:
+    def parts(count: int) -> list[SignalExample]:
         rows = [DRAW.integers(0, 2, 30) for _ in range(count)]
         return [example(row[:, None].astype(float), np.roll(row, 4).tolist()) for row in rows]
 
     train, valid, measured = parts(40), parts(10), parts(10)
-    always, softmax = plain_steps(train, valid, measured, "ab")
+    always, softmax = step_baselines(train, valid, measured, "ab")
     assert (always.name[:6], softmax.name) == ("always", "softmax of 9 steps")
     right = [
         a == b
@@ -85,6 +85,6 @@ def test_label_sequences() -> None:
         example(np.zeros((10, 1)), [0, 1]),
         example(np.zeros((20, 1)), [1, 1, 1, 0]),
     ]
-    usual, length = plain_sequences(train, [example(np.zeros((15, 1)), []), example(np.zeros((1, 1)), [])])
+    usual, length = sequence_baselines(train, [example(np.zeros((15, 1)), []), example(np.zeros((1, 1)), [])])
     assert usual.labels == [[0, 1], [0, 1]]
     assert length.labels == [[1, 1, 1], []]  # a label in five steps; 1 is the most frequent

@@ -10,19 +10,26 @@ import pytest
 import torch
 
 import recur
-from recur import ngram
+from recur.baselines import ngram
 from recur.cli.app import app
+from recur.data.text import Corpus, fit_vocab
 from recur.errors import OptionError, RecurError, TextError
-from recur.models.signals import SignalInput
+from recur.models.classifiers import SignalInput
 from recur.tasks import make_options, task_class, task_of
-from recur.tasks.classify.signal_task import targets_of
-from recur.tasks.recognise import choose_task
-from recur.tasks.signals import Example, moments, stacked
-from recur.tasks.tag.language import language_of
-from recur.text import Corpus, fit_vocab
-from tests.training import begin, reopen, stop_after
+from recur.tasks.classify.signals import targets_of
+from recur.tasks.common.registry import choose_task
+from recur.tasks.common.signals import SignalExample, mean_and_deviation, stacked
+from recur.tasks.tag.signals import label_language_model
+from tests.small_runs import begin, reopen, stop_after
 
-SMALL: dict[str, Any] = {"hidden": 12, "batch": 8, "device": "cpu", "threads": 1, "rate": 0.02, "warmup": 1}
+SMALL: dict[str, Any] = {
+    "hidden_size": 12,
+    "batch_size": 8,
+    "device": "cpu",
+    "threads": 1,
+    "lr": 0.02,
+    "warmup_steps": 1,
+}
 LABELS = ("a", "b", "c")
 
 
@@ -109,7 +116,9 @@ def test_standardised_by_the_training_part_and_kept_with_the_weights(files: dict
 
 
 def test_moments_of_what_does_not_change() -> None:
-    mean, deviation = moments([Example(np.array([[1e6, 2.0], [1e6, 4.0]], np.float32), [0], ("a",), "x")])
+    mean, deviation = mean_and_deviation(
+        [SignalExample(np.array([[1e6, 2.0], [1e6, 4.0]], np.float32), [0], ("a",), "x")]
+    )
     assert mean.tolist() == [1e6, 3.0]
     assert deviation.tolist() == [1.0, 1.0]
 
@@ -171,7 +180,7 @@ def test_an_ngram_model_ranks_too(files: dict[str, str], tmp_path: Path) -> None
     (tmp_path / "labels.txt").write_text("a b c\na b c\nb c a\n")
     vocab = fit_vocab(Corpus.of(str(tmp_path / "labels.txt")), token="word")
     counted = ngram.fit(Corpus.of(str(tmp_path / "labels.txt")).text(), vocab, 3)
-    language = language_of(counted, model.labels)
+    language = label_language_model(counted, model.labels)
     prefix = tuple(model.labels.index(label) for label in ("a", "b"))
     assert language(prefix)[model.labels.index("c")] == pytest.approx(counted.token_logprobs("a b c\n")[2][1])
     assert language((*prefix, model.labels.index("c")))[-1] == pytest.approx(counted.token_logprobs("a b c\n")[3][1])
@@ -188,15 +197,15 @@ def test_an_ngram_model_ranks_too(files: dict[str, str], tmp_path: Path) -> None
         with pytest.raises(RecurError, match=says):
             model.predict(x, **options)
     with pytest.raises(OptionError, match="knows none of the labels x"):
-        language_of(counted, ("x", "y"))
+        label_language_model(counted, ("x", "y"))
 
 
 def test_words_are_counted_where_labels_hold_them(tmp_path: Path) -> None:
-    from recur.tasks.tag.signal_task import sequence_scores
+    from recur.tasks.tag.signals import sequence_scores
 
     examples = [
-        Example(np.zeros((9, 1), np.float32), [], tuple("ab_a"), ""),
-        Example(np.zeros((9, 1), np.float32), [], ("b",), ""),
+        SignalExample(np.zeros((9, 1), np.float32), [], tuple("ab_a"), ""),
+        SignalExample(np.zeros((9, 1), np.float32), [], ("b",), ""),
     ]
     found = sequence_scores(examples, [[0, 1, 2, 1], []], ["a", "b", "_"])
     assert found == {
@@ -276,7 +285,20 @@ def test_labels_that_do_not_fit(files: dict[str, str], tmp_path: Path) -> None:
 
 def test_at_the_command_line(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "run")
-    flags = ["--hidden", "12", "--steps", "60", "--batch", "8", "--rate", "0.02", "--device", "cpu", "--threads", "1"]
+    flags = [
+        "--hidden-size",
+        "12",
+        "--steps",
+        "60",
+        "--batch-size",
+        "8",
+        "--lr",
+        "0.02",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+    ]
     with pytest.raises(SystemExit) as ended:
         app(["train", files["ctc"], "--out", out, *flags])
     assert ended.value.code in (0, None)

@@ -15,18 +15,32 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import recur
+from recur.baselines.transducers import (
+    FEATURES,
+    FeatureCRF,
+    _rows,
+    _scores,
+    most_frequent_tags,
+    tagging_baselines,
+    word_features,
+)
 from recur.cli.app import run
+from recur.data.text import Sentence, read_tagged
+from recur.data.text.tokenizers import CASINGS, casing_of
 from recur.errors import OptionError, TextError
 from recur.tasks import make_options, open_predictor, task_of
-from recur.tasks.tag.data import Collate, allowed_moves, encode, fit_vocabs
-from recur.tasks.tag.plain import FEATURES, PlainCRF, _rows, _scores, features, plain_tags, usual_tags
-from recur.tasks.tag.spans import compare, legal_moves, span_scores
+from recur.tasks.tag.data import Collate, allowed_moves, compare, encode, fit_vocabs, legal_moves, span_scores
 from recur.tasks.tag.task import TagTask
-from recur.text import Sentence, read_tagged
-from recur.text.casing import CASINGS, casing_of
-from tests.training import begin
+from tests.small_runs import begin
 
-SMALL: dict[str, Any] = {"hidden": 8, "embedding": 6, "character_width": 6, "threads": 1, "warmup": 5, "rate": 0.02}
+SMALL: dict[str, Any] = {
+    "hidden_size": 8,
+    "embedding_size": 6,
+    "character_width": 6,
+    "threads": 1,
+    "warmup_steps": 5,
+    "lr": 0.02,
+}
 
 
 def sentence(words: str, tags: str) -> Sentence:
@@ -50,7 +64,7 @@ def spans_file(path: Path, count: int = 60, more: str = "") -> str:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     here = tmp_path_factory.mktemp("spans")
-    begin(here / "run", task="tag", texts=spans_file(here / "a.conll"), steps=60, measure=5, **SMALL).train()
+    begin(here / "run", task="tag", texts=spans_file(here / "a.conll"), steps=60, eval_every=5, **SMALL).train()
     return recur.load(here / "run")
 
 
@@ -75,7 +89,7 @@ def test_the_kept_weights_are_those_of_the_best_f1(tmp_path: Path) -> None:
     scores = {}
     for name, tags in {"right": [["B-X", "I-X"], ["O"]], "wrong": [["B-X", "O"], ["O"]]}.items():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(room, "tag", lambda *_, tags=tags: room.Found(tags, 0.5))
+            patch.setattr(room, "tag", lambda *_, tags=tags: room.TagPredictions(tags, 0.5))
             scores[name] = task.validate(None, data)  # type: ignore[arg-type]
     assert scores["right"].score < scores["wrong"].score
     assert scores["right"].metrics["valid_f1"] == 1.0
@@ -170,7 +184,7 @@ def test_only_what_can_be_streamed_is(trained: Any, tmp_path: Path) -> None:
 
 def test_several_runs_serve_as_one(trained: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = str(trained.task.options.texts[0])
-    begin(tmp_path / "run", task="tag", texts=texts, steps=30, measure=5, seed=1, **SMALL).train()
+    begin(tmp_path / "run", task="tag", texts=texts, steps=30, eval_every=5, seed=1, **SMALL).train()
     paths = [trained.run.path, tmp_path / "run"]
     both, line = open_predictor(paths, "cpu"), "the Ada Mo sees Bo"
     each = [open_predictor([path], "cpu") for path in paths]
@@ -242,29 +256,29 @@ def test_casing(word: str, casing: str) -> None:
 
 def test_the_most_frequent_tag_of_a_word() -> None:
     train = [sentence("a a a b", "X X Y Z")]
-    assert usual_tags(train, [sentence("b a new", "")]) == [["Z", "X", "X"]]
+    assert most_frequent_tags(train, [sentence("b a new", "")]) == [["Z", "X", "X"]]
 
 
 def test_a_crf_of_sentences_of_one_word_is_logistic_regression() -> None:
     words = ["red", "Green", "blue", "7"]
     tags = {"red": "AAAB", "Green": "ABCC", "blue": "BBCA", "7": "CCAC"}
     gold = [sentence(word, tag) for word in words for tag in tags[word]]  # one batch: every pass is a step downhill
-    crf = PlainCRF(gold, passes=300)
+    crf = FeatureCRF(gold, passes=300)
     vectors = DictVectorizer()
-    x = vectors.fit_transform([dict.fromkeys(next(features(s.words)), 1) for s in gold])
+    x = vectors.fit_transform([dict.fromkeys(next(word_features(s.words)), 1) for s in gold])
     theirs = LogisticRegression(C=1e6, max_iter=5000, tol=1e-10).fit(x, [s.tags[0] for s in gold])
     one = [sentence(word, "A") for word in words]
-    expected = theirs.predict_proba(vectors.transform([dict.fromkeys(next(features(s.words)), 1) for s in one]))
+    expected = theirs.predict_proba(vectors.transform([dict.fromkeys(next(word_features(s.words)), 1) for s in one]))
     rows, lengths = _rows(crf._encode(one))
     found = crf.crf.marginals(_scores(rows, crf.weights), lengths)[:, 0]
     np.testing.assert_allclose(found, expected, atol=0.02)
-    assert len(next(features(("a",)))) == FEATURES
+    assert len(next(word_features(("a",)))) == FEATURES
 
 
 def test_plain_models_leave_random_numbers_alone_and_repeat(tmp_path: Path) -> None:
     gold = read_tagged([spans_file(tmp_path / "a")])
     before = torch.get_rng_state()
-    first, second = (dict(plain_tags(gold[:50], gold[50:])) for _ in range(2))
+    first, second = (dict(tagging_baselines(gold[:50], gold[50:])) for _ in range(2))
     assert torch.equal(before, torch.get_rng_state())
     assert first == second
     found = compare([s.tags for s in gold[50:]], first["CRF on words"])
@@ -301,4 +315,4 @@ def test_eval_shows_every_type_and_what_was_never_seen(
     shown = capsys.readouterr().out
     assert "LOC" in shown
     assert "unseen tags" in shown
-    assert "of the words have tags that training did not, each of them an error" in shown
+    assert "of the words have tags that are not in the training set; each counts as an error" in shown

@@ -10,7 +10,7 @@ import pytest
 from seqeval.metrics import classification_report
 from seqeval.metrics.sequence_labeling import get_entities
 
-from recur.tasks.tag.spans import are_spans, by_type, compare, legal_moves, span_scores, spans
+from recur.tasks.tag.data import are_spans, by_type, compare, legal_moves, span_scores, spans
 
 TAGS = ["O", "B-NP", "I-NP", "E-NP", "S-NP", "B-VP", "I-VP", "E-VP", "S-VP", "B-A-B", "I-A-B"]
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from recur.errors import OptionError
-from recur.tasks.teacher import Teacher
+from recur.tasks.common.options import TeacherForcing
 
 
 def test_probabilities_by_their_formulas() -> None:
     def p(spec: str, step: int = 0, progress: float = 0.0) -> float:
-        return Teacher.parse(spec).probability(step, progress)
+        return TeacherForcing.parse(spec).probability(step, progress)
 
     assert (p("always", 9, 0.9), p("never", 9, 0.9), p("constant:0.3", 9, 0.9)) == (1.0, 0.0, 0.3)
     assert [p("linear:1.0:0.5", progress=at) for at in (0.0, 0.5, 1.0, 1.2)] == [1.0, 0.75, 0.5, 0.5]
@@ -25,12 +25,12 @@ def test_probabilities_by_their_formulas() -> None:
 
 
 def test_steps_are_drawn_one_by_one_and_sequences_whole() -> None:
-    assert Teacher.parse("always").draw(3, 4, 0, 0.0) is None
-    never = Teacher.parse("never").draw(3, 4, 0, 0.0)
+    assert TeacherForcing.parse("always").draw(3, 4, 0, 0.0) is None
+    never = TeacherForcing.parse("never").draw(3, 4, 0, 0.0)
     assert never is not None
     assert not never.any()
-    steps = Teacher.parse("constant:0.3").draw(400, 50, 0, 0.0)
-    whole = Teacher.parse("constant:0.3,sequence").draw(4000, 5, 0, 0.0)
+    steps = TeacherForcing.parse("constant:0.3").draw(400, 50, 0, 0.0)
+    whole = TeacherForcing.parse("constant:0.3,sequence").draw(4000, 5, 0, 0.0)
     assert steps is not None
     assert whole is not None
     assert steps.float().mean().item() == pytest.approx(0.3, abs=0.015)
@@ -38,9 +38,9 @@ def test_steps_are_drawn_one_by_one_and_sequences_whole() -> None:
     assert bool((whole == whole[:, :1]).all())
     assert not bool((steps == steps[:, :1]).all())
     torch.manual_seed(5)
-    first = Teacher.parse("linear:1:0").draw(5, 5, 0, 0.5)
+    first = TeacherForcing.parse("linear:1:0").draw(5, 5, 0, 0.5)
     torch.manual_seed(5)
-    again = Teacher.parse("linear:1:0").draw(5, 5, 0, 0.5)
+    again = TeacherForcing.parse("linear:1:0").draw(5, 5, 0, 0.5)
     assert first is not None
     assert again is not None
     assert torch.equal(first, again)
@@ -51,4 +51,4 @@ def test_steps_are_drawn_one_by_one_and_sequences_whole() -> None:
 )
 def test_out_of_range(spec: str) -> None:
     with pytest.raises(OptionError, match="teacher .* is not one of: always, never"):
-        Teacher.parse(spec)
+        TeacherForcing.parse(spec)

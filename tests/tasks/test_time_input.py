@@ -11,36 +11,36 @@ import pytest
 import torch
 
 import recur
+from recur.data.series import TimeFeature, parse_panel
+from recur.data.text import Stream
+from recur.diagnostics.context import time_as_input
+from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
 from recur.models import LanguageModel
-from recur.models.time import positions, scaled
-from recur.probes.stationary import time_as_input
-from recur.probes.subject import Subject
-from recur.series import Clock, parse_panel
+from recur.models.layers import scale_time, time_positions
 from recur.tasks import make_options, task_class
-from recur.text import Stream
+from tests.small_runs import begin
 from tests.support import close
-from tests.training import begin
 
 
 def test_t_rises_from_minus_one_to_one_and_beyond_it_slowly() -> None:
     t = torch.tensor([0.0, 25.0, 50.0, 100.0, 100 * math.e, 100 * math.e**3])
-    close(scaled(t, 100.0), torch.tensor([-1.0, -0.5, 0.0, 1.0, 3.0, 7.0]))
-    near = scaled(torch.tensor([99.0, 100.0, 101.0]), 100.0).double()
+    close(scale_time(t, 100.0), torch.tensor([-1.0, -0.5, 0.0, 1.0, 3.0, 7.0]))
+    near = scale_time(torch.tensor([99.0, 100.0, 101.0]), 100.0).double()
     assert float(near[1] - near[0]) == pytest.approx(float(near[2] - near[1]), rel=0.02), "no jump of the slope"
-    found = Clock(7, 100.0).read(7, 400)
-    close(torch.from_numpy(found).float(), scaled(torch.arange(400), 100.0))
+    found = TimeFeature(7, 100.0).read(7, 400)
+    close(torch.from_numpy(found).float(), scale_time(torch.arange(400), 100.0))
 
 
 def test_t_goes_on_from_where_rows_begin_and_is_0_again_behind_a_reset() -> None:
     start = torch.tensor([5, 0])
-    assert positions(start, 4).tolist() == [[5, 6, 7, 8], [0, 1, 2, 3]]
+    assert time_positions(start, 4).tolist() == [[5, 6, 7, 8], [0, 1, 2, 3]]
     reset = torch.tensor([[False, False, True, False], [True, False, False, True]])
-    assert positions(start, 4, reset).tolist() == [[5, 6, 0, 1], [0, 1, 2, 0]]
+    assert time_positions(start, 4, reset).tolist() == [[5, 6, 0, 1], [0, 1, 2, 0]]
 
 
 def language_model(**fields: Any) -> LanguageModel:
-    options: Any = make_options("language", {"hidden": 8, "embedding": 4, **fields})
+    options: Any = make_options("language", {"hidden_size": 8, "embedding_size": 4, **fields})
     torch.manual_seed(0)
     return LanguageModel(9, options).eval()
 
@@ -77,9 +77,9 @@ def test_what_depends_on_t_alone_is_learned_with_it_and_cannot_be_without(tmp_pa
     for time_input in (False, True):
         trainer = begin(
             tmp_path / str(time_input), texts=str(tmp_path / "text"), valid=str(tmp_path / "text"),
-            test=str(tmp_path / "text"), partition="random", window=1, batch=64, hidden=8, embedding=4, cell="elman",
-            dropout_input=0.0, dropout_output=0.0, alpha=0.0, beta=0.0, weight_decay=0.0, steps=300, rate=0.05,
-            threads=1, time_input=time_input, baseline=False,
+            test=str(tmp_path / "text"), partition="random", window=1, batch_size=64, hidden_size=8,
+            embedding_size=4, cell="elman", dropout_input=0.0, dropout_output=0.0, alpha=0.0, beta=0.0,
+            weight_decay=0.0, steps=300, lr=0.05, threads=1, time_input=time_input, baseline=False,
         )  # fmt: skip
         trainer.train()
         ids = torch.from_numpy(trainer.data.train.astype(np.int64))
@@ -93,7 +93,7 @@ def test_what_depends_on_t_alone_is_learned_with_it_and_cannot_be_without(tmp_pa
 
 def test_a_held_out_part_begins_where_it_stands_in_its_text(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("the network reads a word and the word is kept\n" * 60)
-    begin(tmp_path / "run", texts=str(tmp_path / "text"), hidden=4, steps=3, threads=1, time_input=True).train()
+    begin(tmp_path / "run", texts=str(tmp_path / "text"), hidden_size=4, steps=3, threads=1, time_input=True).train()
     model: Any = recur.load(tmp_path / "run")
     assert model.options.time_scale == len(model.task.read().train)
     subject = Subject.of(model)
@@ -107,14 +107,14 @@ def test_a_held_out_part_begins_where_it_stands_in_its_text(tmp_path: Path) -> N
 def test_the_probe_sees_what_depends_on_t() -> None:
     logits = torch.zeros(400, 2, dtype=torch.float64)
     by_place, by_turns = (time_as_input(logits, y).finding for y in (torch.arange(400) // 200, torch.arange(400) % 2))
-    assert "knowing the place t in the text gains 0.532" in by_place.verdict
+    assert "knowing the position t in the text gains 0.532" in by_place.verdict
     assert by_place.level > by_turns.level
 
 
 def test_the_end_of_a_dated_file_knows_its_t() -> None:
     lines = ["month,y", *(f"{2000 + k // 12}-{k % 12 + 1:02},{k}" for k in range(60))]
     whole, end = (parse_panel(part, "x.csv").series[0] for part in (lines, [lines[0], *lines[41:]]))
-    clock = Clock(whole.start, 36.0)
+    clock = TimeFeature(whole.start, 36.0)
     np.testing.assert_allclose(clock.read(end.start, 23), clock.read(whole.start, 63)[40:], atol=1e-12)
 
 
@@ -123,7 +123,7 @@ def test_a_forecaster_reads_t(strategy: str, tmp_path: Path) -> None:
     rows = [f"{1990 + k // 12}-{k % 12 + 1:02},{k + (k % 12)}\n" for k in range(120)]
     (tmp_path / "a.csv").write_text("month,y\n" + "".join(rows))
     options = {"texts": str(tmp_path / "a.csv"), "time_input": True, "strategy": strategy, "horizon": 6}
-    begin(tmp_path / "run", "forecast", hidden=8, steps=3, threads=1, **options).train()
+    begin(tmp_path / "run", "forecast", hidden_size=8, steps=3, threads=1, **options).train()
     model = recur.load(tmp_path / "run", task="forecast")
     assert (model.task.options.time_origin, model.task.options.time_scale) == (
         12 * (1990 - 1970),

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from recur.tasks import make_options, task_of
-from recur.tasks.contract import Baseline, Remark
-from recur.tasks.learning_curve import training
-from recur.tasks.metrics import METRICS, best_of, better, show, words
-from recur.tasks.verdict import Verdict, verdict
+from recur.tasks.common.contract import Baseline, Remark
+from recur.tasks.common.metrics import METRICS, best_value, format_metric, is_better, metric_label
+from recur.tasks.common.verdict import Verdict, training_remarks, verdict
 
 LANGUAGE: Any = task_of(make_options("language", {"texts": ["pydoc"], "minutes": 2.0, "dropout_output": 0.3}))
-CLASSIFY: Any = task_of(make_options("classify", {"texts": ["t.tsv"], "epochs": 4.0, "hidden": 32}))
-TABLE: Any = task_of(make_options("table", {"texts": ["t.csv"], "target": "y", "classes": False}))
+CLASSIFY: Any = task_of(make_options("classify", {"texts": ["t.tsv"], "epochs": 4.0, "hidden_size": 32}))
 GRAM = Baseline("6-gram", 3.3)
 
 
@@ -23,20 +21,20 @@ def history(name: str, *values: float) -> list[dict[str, Any]]:
 
 
 def said(task: Any, name: str, *values: float, plain: tuple[Baseline, ...] = ()) -> Verdict:
-    best = best_of(name, list(values))
+    best = best_value(name, list(values))
     return verdict(task, {name: best}, plain, history(name, *values))
 
 
 def test_shares_are_in_per_cent_and_other_figures_are_not() -> None:
-    assert show("valid_error", 0.1234) == "12.3 %"
-    assert show("error", 0.0) == "0.0 %"
-    assert show("ece", 0.0004) == "0.04 %"
-    assert show("valid_perplexity", 1234.5) == "1,234.500"
-    assert show("bleu", 33.333) == "33.3"
-    assert words("valid_macro_f1") == "valid macro F1"
-    assert words("no_such_figure") == "no such figure"
-    assert better("f1", 0.9, 0.8)
-    assert better("valid_perplexity", 3.0, 4.0)
+    assert format_metric("valid_error", 0.1234) == "12.3 %"
+    assert format_metric("error", 0.0) == "0.0 %"
+    assert format_metric("ece", 0.0004) == "0.04 %"
+    assert format_metric("valid_perplexity", 1234.5) == "1,234.500"
+    assert format_metric("bleu", 33.333) == "33.3"
+    assert metric_label("valid_macro_f1") == "valid macro F1"
+    assert metric_label("no_such_figure") == "no such figure"
+    assert is_better("f1", 0.9, 0.8)
+    assert is_better("valid_perplexity", 3.0, 4.0)
     assert all(metric.words for metric in METRICS.values())
 
 
@@ -50,20 +48,20 @@ def test_where_it_stands(value: float, beginning: str) -> None:
 
 def test_the_best_of_several_plain_models_is_named() -> None:
     plain = (Baseline("always a", 0.5), Baseline("n-grams", 0.2))
-    assert "n-grams, the best of 2 plain models" in said(CLASSIFY, "valid_error", 0.1, plain=plain).remarks[0]
+    assert "n-grams, the best of 2 baselines" in said(CLASSIFY, "valid_error", 0.1, plain=plain).remarks[0]
 
 
 def test_what_still_falls_is_given_more_time() -> None:
     found = said(LANGUAGE, "valid_perplexity", 9, 8, 7, 6, 5.5, 5, 4.6, 4.3, 4.1, 4.0, plain=(GRAM,))
-    assert found.remarks[-1] == "valid perplexity was still getting better when it ended"
+    assert found.remarks[-1] == "valid perplexity was still improving when training ended"
     assert found.option == "--minutes 4"
-    rising = training(_tagger(), history("valid_f1", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
+    rising = training_remarks(_tagger(), history("valid_f1", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
     assert rising[0].option == "--epochs 8"
 
 
 def test_what_gets_worse_is_given_more_dropout() -> None:
     found = said(LANGUAGE, "valid_perplexity", 5, 4, 3.5, 3.4, 3.6, 3.8, 4.0, 4.2, 4.4, 4.6, plain=(GRAM,))
-    assert any(remark.startswith("it overfits: it was best after 40 of 100 steps") for remark in found.remarks)
+    assert any(remark.startswith("overfitting: best after 40 of 100 steps") for remark in found.remarks)
     assert found.option == "--dropout-output 0.5"
 
 
@@ -75,26 +73,26 @@ def test_of_a_blend_the_network_alone_says_whether_it_had_ended() -> None:
         entries = [{"step": 10 * k, "valid_error": 0.17, "valid_network_accuracy": p} for k, p in enumerate(shares, 1)]
         return verdict(CLASSIFY, {"valid_error": 0.17}, plain, entries)
 
-    assert of(right).remarks[-1].startswith("the network alone was still getting better when it ended: 74% right")
+    assert of(right).remarks[-1].startswith("the network alone was still improving when training ended: accuracy 74%")
     assert of(right).option == "--epochs 8"
     assert of(right[-1:] * 10).option == "", "whether more units would help was not measured"
 
 
 def test_what_is_level_and_behind_is_made_larger() -> None:
     flat = (0.30, 0.301, 0.30, 0.302, 0.30, 0.3, 0.301, 0.30, 0.30, 0.3)
-    assert said(CLASSIFY, "valid_error", *flat, plain=(Baseline("n-grams", 0.2),)).option == "--hidden 64"
+    assert said(CLASSIFY, "valid_error", *flat, plain=(Baseline("n-grams", 0.2),)).option == "--hidden-size 64"
     assert said(CLASSIFY, "valid_error", *flat, plain=(Baseline("always a", 0.5),)).option == ""
 
 
 def test_the_loss_tells_where_the_figure_stands_still() -> None:
     entries = [{"step": k, "valid_error": 1.0, "valid_loss": 5.0 - 0.3 * k, "train_loss": 5.0} for k in range(10)]
-    assert training(CLASSIFY, entries)[0].option == "--epochs 8"
+    assert training_remarks(CLASSIFY, entries)[0].option == "--epochs 8"
 
 
 def test_a_figure_that_wavers_while_its_loss_falls_does_not_overfit() -> None:
     values = (0.3, 0.2, 0.1, 0.11, 0.12, 0.11, 0.12, 0.11)
     entries = [{"step": k, "valid_error": v, "valid_loss": 1 / (k + 1)} for k, v in enumerate(values)]
-    assert not any("overfits" in remark.text for remark in training(CLASSIFY, entries))
+    assert not any("overfits" in remark.text for remark in training_remarks(CLASSIFY, entries))
 
 
 def test_what_cannot_be_seen_or_may_be_chance_does_not_overfit() -> None:
@@ -103,14 +101,13 @@ def test_what_cannot_be_seen_or_may_be_chance_does_not_overfit() -> None:
     def of(name: str, values: tuple[float, ...], losses: tuple[float, ...] = (), measured: int = 0) -> bool:
         entries = [{"step": k, name: v, "measured": measured} for k, v in enumerate(values)]
         entries = [{**e, "valid_loss": loss} for e, loss in zip(entries, losses, strict=True)] if losses else entries
-        task = CLASSIFY if name == "valid_error" else TABLE
-        return any(remark.kind == "overfits" for remark in training(task, entries))
+        return any(remark.kind == "overfits" for remark in training_remarks(CLASSIFY, entries))
 
     rising = (0.5, 0.40, 0.41, 0.42, 0.43, 0.44)
-    assert of("valid_unexplained", tuple(v / 10 for v in rising))
-    assert not of("valid_unexplained", tuple(v / 400 for v in rising)), "0.1 % then, 0.1 % at the end"
-    assert not of("valid_unexplained", rising, measured=20), "a tenth more, where the error of 20 is a ninth"
-    assert of("valid_unexplained", rising, measured=2000)
+    assert of("valid_error", tuple(v / 10 for v in rising))
+    assert not of("valid_error", tuple(v / 400 for v in rising)), "0.1 % then, 0.1 % at the end"
+    assert not of("valid_error", rising, measured=20), "a tenth more, where the error of 20 is a ninth"
+    assert of("valid_error", rising, measured=2000)
     loss = (1.0, 0.80, 0.82, 0.84, 0.86, 0.88)
     assert of("valid_error", rising, loss)
     assert not of("valid_error", rising, loss, measured=20)
@@ -121,18 +118,18 @@ def test_what_stands_still_where_it_began_has_hardly_begun() -> None:
     blind, reading = Baseline("always a", 0.5), Baseline("n-grams", 0.2)
     flat = (0.48, 0.481, 0.48, 0.482, 0.48, 0.48)
     found = said(CLASSIFY, "valid_error", *flat, plain=(blind,))
-    assert found.remarks[-1] == "it has hardly begun to learn: always a is about as good"
+    assert found.remarks[-1] == "the model has barely started to learn: always a is about as good"
     assert found.option == "--epochs 8"
     assert said(CLASSIFY, "valid_error", *flat, plain=(blind, reading)).option == "--epochs 8"
     nothing = said(CLASSIFY, "valid_error", *flat, plain=(blind, Baseline("n-grams", 0.47)))
-    assert nothing.option == "--hidden 64", "where those that read are no better, there may be nothing to learn"
+    assert nothing.option == "--hidden-size 64", "where those that read are no better, there may be nothing to learn"
     assert said(CLASSIFY, "valid_error", *(v - 0.1 for v in flat), plain=(blind,)).option == "", "0.38 is something"
 
 
 def test_what_is_learned_by_heart_is_not_given_more_time() -> None:
     entries = [{"step": k, "valid_error": 0.5 - 0.04 * k, "valid_loss": 1.0, "train_loss": 0.1} for k in range(10)]
-    (found,) = training(CLASSIFY, entries)
-    assert "by heart" in found.text
+    (found,) = training_remarks(CLASSIFY, entries)
+    assert "overfitting: training loss" in found.text
     assert found.option == "--dropout-output 0.7"
 
 
@@ -142,18 +139,18 @@ def test_what_is_behind_and_was_hardly_measured_is_given_more_time() -> None:
 
 
 def test_few_measurements_say_nothing_of_a_trend() -> None:
-    assert training(LANGUAGE, history("valid_perplexity", 9, 5, 3)) == []
+    assert training_remarks(LANGUAGE, history("valid_perplexity", 9, 5, 3)) == []
 
 
 def test_what_the_task_says_comes_first() -> None:
     class Cut(type(CLASSIFY)):  # type: ignore[misc]
         def remarks(self, metrics: Any) -> list[Remark]:
-            return [Remark(f"{metrics['cut']:.0%} of outputs were cut", "--longest 200")]
+            return [Remark(f"{metrics['cut']:.0%} of outputs were cut", "--max-length 200")]
 
     falling = history("valid_error", *(1 / k for k in range(1, 11)))
     found = verdict(Cut(CLASSIFY.options), {"valid_error": 0.1, "valid_cut": 1.0}, [], falling)
     assert found.remarks[0] == "100% of outputs were cut"
-    assert found.option == "--longest 200"
+    assert found.option == "--max-length 200"
 
 
 def _tagger() -> Any:

@@ -10,19 +10,25 @@ import torch
 
 from recur.errors import OptionError, TextError
 from recur.tasks import make_options, open_predictor, task_of
-from recur.train import Trainer
-from tests.training import begin, reopen, stop_after
+from recur.training import Trainer
+from tests.small_runs import begin, reopen, stop_after
 
 WORDS = [f"{a}{b}{c}" for a in "bdk" for b in "aeiou" for c in ("", "n", "s", "st")]
 
-SMALL: dict[str, Any] = {"hidden": 8, "embedding": 6, "batch": 8, "threads": 1, "measure": 0.4}
+SMALL: dict[str, Any] = {"hidden_size": 8, "embedding_size": 6, "batch_size": 8, "threads": 1, "eval_every": 0.4}
 CASES: dict[str, dict[str, Any]] = {
-    "seq2seq": {"task": "seq2seq", "target_token": "space", "smoothing": 0.1, "dropout_input": 0.2},
-    "mixed": {"task": "seq2seq", "teacher": "linear:1:0.2", "stop": "bernoulli", "attention": "dot", "layers": 2},
+    "seq2seq": {"task": "seq2seq", "target_token": "space", "label_smoothing": 0.1, "dropout_input": 0.2},
+    "mixed": {
+        "task": "seq2seq",
+        "teacher_forcing": "linear:1:0.2",
+        "stop": "bernoulli",
+        "attention": "dot",
+        "num_layers": 2,
+    },
     "fed": {"task": "seq2seq", "input_feeding": True, "copy": True, "attention": "dot", "dropout_output": 0.3},
-    "length": {"task": "seq2seq", "teacher": "constant:0.5,sequence", "stop": "length", "condition": "both"},
+    "length": {"task": "seq2seq", "teacher_forcing": "constant:0.5,sequence", "stop": "length", "condition": "both"},
     "aligned": {"task": "seq2seq", "stop": "source", "condition": "aligned", "attention": "none", "cell": "gru"},
-    "conditional": {"task": "conditional", "condition": "both", "teacher": "sigmoid:5"},
+    "conditional": {"task": "conditional", "condition": "both", "teacher_forcing": "sigmoid:5"},
 }
 
 
@@ -73,7 +79,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(case: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"longest": 2}, r"pairs.tsv:2: the target has 3 symbols, and --longest is 2"),
+        ({"max_length": 2}, r"pairs.tsv:2: the target has 3 symbols, and --max-length is 2"),
         ({"stop": "source", "source_token": "space"}, r"pairs.tsv:1: 2 symbols from 1; --stop source wants as many"),
     ],
 )
@@ -93,7 +99,7 @@ def test_a_target_longer_than_what_is_written_can_still_be_measured(tmp_path: Pa
     (tmp_path / "pairs.tsv").write_text("".join(f"{word}\t{word}\n" for word in WORDS))
     (tmp_path / "long.tsv").write_text("ba\tbadeki\n")
     name = str(tmp_path / "pairs.tsv")
-    trainer = make(tmp_path / "a", name, task="seq2seq", steps=2, longest=5, valid=name, test=name)
+    trainer = make(tmp_path / "a", name, task="seq2seq", steps=2, max_length=5, valid=name, test=name)
     trainer.train()
     found = open_predictor([trainer.run.path]).evaluate([str(tmp_path / "long.tsv")])
     assert found["sequence_error_rate"] == 1
@@ -104,11 +110,11 @@ def test_few_long_targets_are_left_out_and_many_are_refused(tmp_path: Path) -> N
     lines = [f"{word}\t{word}\n" for word in WORDS[:18]] + ["ba\tbadekibadeki\n"]
     (tmp_path / "pairs.tsv").write_text("".join(lines))
     name = str(tmp_path / "pairs.tsv")
-    options = make_options("seq2seq", {"texts": name, "valid": name, "test": name, "longest": 6})
+    options = make_options("seq2seq", {"texts": name, "valid": name, "test": name, "max_length": 6})
     task: Any = task_of(task_of(options).settle(options))
     data = task.read()
     assert (len(data.train), len(data.train_pairs), len(data.valid)) == (18, 18, 19)
-    assert "; 1 with more than 6 target symbols (--longest) left out" in task.describe(data)
+    assert "; 1 with more than 6 target symbols (--max-length) left out" in task.describe(data)
     (tmp_path / "pairs.tsv").write_text("".join([*lines[:6], *lines[-2:]]))
-    with pytest.raises(TextError, match=r"the target has 12 symbols, and --longest is 6"):
+    with pytest.raises(TextError, match=r"the target has 12 symbols, and --max-length is 6"):
         task.read()

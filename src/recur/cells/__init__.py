@@ -1,7 +1,7 @@
-"""Cells: one recurrence a file. `cell.py` is the contract, `registry.py` finds them by name.
+"""Cells: one recurrence per file. `cell.py` is the contract, `registry.py` finds cells by name.
 
-Every cell in this folder can be imported from here, `from recur.cells import IndRNN`, because its file is here; there
-is no list to keep.
+Every cell in this folder can be imported from here, for example `from recur.cells import IndRNN`. There is no list to
+maintain: the package imports the files of the folder.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.serialization import add_safe_globals
 from recur.cells.cell import Cell, State, Tensors, Weights
 from recur.cells.registry import CellLike, cell_classes, cell_names, make_cell
 
-if TYPE_CHECKING:  # with their own types, for the files of recur that name them
+if TYPE_CHECKING:  # static types of the cells that other packages name
     from recur.cells.deep import DeepTransition as DeepTransition
     from recur.cells.elman import Elman as Elman
     from recur.cells.gru import GRU as GRU
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # with their own types, for the files of recur that name them
 __all__ = ["Cell", "CellLike", "State", "Tensors", "Weights", "cell_names", "make_cell"]
 __all__ += sorted(cell_classes())
 
-add_safe_globals(list(cell_classes().values()))  # see recur.trusted; not those of a user's own
+add_safe_globals(list(cell_classes().values()))  # see recur.utils.imports; user-defined cells are not included
 
 
 def __getattr__(name: str) -> type[Cell]:

@@ -2,15 +2,15 @@
 
 A cell names its gates and its states and writes one step over them:
 
-    x.g   the input's share of gate g,   U_g x_t + b_g          one matmul for the whole sequence
-    h.g   the state's share of gate g,   W_g h_{t−1} + b_hg     the only matmul inside the loop
+    x.g   input projection of gate g,       U_g x_t + b_g          one matmul for the whole sequence
+    h.g   recurrent projection of gate g,   W_g h_{t−1} + b_hg     the only matmul inside the loop
     s.c   the previous state c
-    w.p   a weight of the cell's own, if it declares `extras`
+    w.p   an extra weight of the cell, if it declares `extras`
 
-U is weight_ih and W is weight_hh of torch.nn. `step` returns the next states, in the order of `states`; the first is
-what W multiplies, and the output unless `outputs` names others. A step is *pointwise* when unit k of the result depends
-on unit k of the arguments only. Such a cell runs on every backend. Any other step in PyTorch is a cell too: with
-`pointwise = False` it runs on the loop.
+U is weight_ih and W is weight_hh of torch.nn. `step` returns the next states in the order of `states`. W multiplies the
+first state, which is also the output unless `outputs` names others. A step is *pointwise* if unit k of the result
+depends only on unit k of the arguments. A pointwise cell runs on every backend. Any other step in PyTorch is a cell
+too: with `pointwise = False` it runs on the loop.
 
 A cell with options is a dataclass: `@dataclass class Elman(Cell): activation: str = "tanh"`.
 """
@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from recur.cells._cache import is_checked, mark_checked
 from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
 from recur.cells.contract import check_class, check_names
-from recur.cells.found_out import FOUND_OUT
 from recur.cells.tensors import Tensors as Tensors
 from recur.cells.tensors import named_tuple
 from recur.errors import CellError
@@ -49,41 +49,41 @@ class Cell:
     """
 
     name: ClassVar[str] = ""
-    """What the registry and the command line call it; empty for a cell that is not registered."""
+    """The name in the registry and on the command line; empty for a cell that is not registered."""
 
     gates: tuple[str, ...] = ()
-    """The blocks of U, in torch's order. They alone drive chunking, initialisation and labels."""
+    """The blocks of U, in torch's order. Weight shapes, initialisation and labels follow from them."""
 
     state_gates: tuple[str, ...] | None = None
-    """The blocks of W; by default all gates. `()` is a cell without a recurrent product."""
+    """The blocks of W, all gates by default. `()` is a cell without a recurrent projection."""
 
     states: tuple[str, ...] = ("h",)
-    """What is carried; the first is the output, and what the next step multiplies."""
+    """The names of the carried states; the first is the output, and W multiplies it in the next step."""
 
     outputs: tuple[str, ...] = ()
-    """The states that are the output, side by side; by default the first."""
+    """The states that form the output, concatenated; the first state by default."""
 
     initial: Mapping[str, float] = {}
-    """States that start at a number of the cell's own, and are never drawn, learned or conditioned: `{"m": -inf}`."""
+    """States with a fixed initial value, for example `{"m": -inf}`; they are never random, learned or conditioned."""
 
     heads: int = 1
-    """Into how many groups the units are divided for W: it multiplies each by a block of its own, (H/heads)² a gate."""
+    """The number of diagonal blocks of W: each multiplies H/heads units and has (H/heads)² weights per gate."""
 
     extras: Mapping[str, tuple[str | int, ...]] = {}
-    """Weights of the cell's own, by name: `("H",)` is a vector over units, `("H", "H")` a matrix (not pointwise)."""
+    """Extra weights by name and shape: `("H",)` is a vector over units, `("H", "H")` a matrix (not pointwise)."""
 
     pointwise: bool = True
-    """Whether unit k of the step's result depends on unit k of its arguments only."""
+    """Whether unit k of the result of the step depends only on unit k of its arguments."""
 
     forget_gate: str | None = None
-    """The gate that carries the old state on when it is near 1: where a forget bias goes."""
+    """The gate that keeps the old state when it is near 1: a forget bias is added to it."""
 
     input_gate: str | None = None
-    """The gate that lets new in when it is near 1: beside a forget gate, or, where 1 minus it carries the state on,
-    instead of one."""
+    """The gate that lets new values in when it is near 1: in addition to a forget gate, or instead of one in a cell
+    that keeps its state by 1 minus this gate."""
 
     own_products: bool = False
-    """Whether the step multiplies a state by a matrix of its own, where a mask on the recurrent state cannot reach."""
+    """Whether the step multiplies a state by an extra matrix, to which a mask on the recurrent state does not apply."""
 
     step: Callable[..., Sequence[Tensor]]
     """`step(self, x, h, s)`, or `step(self, x, h, s, w)` for a cell with extras."""
@@ -95,27 +95,23 @@ class Cell:
     def __repr__(self) -> str:  # a dataclass writes its own, with the options
         return f"{type(self).__name__}()"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is saved and copied of a cell: its options."""
-        return {name: value for name, value in vars(self).items() if name not in FOUND_OUT}
-
-    # What a cell may override ----------------------------------------------------------------------------
+    # Methods that a cell may override --------------------------------------------------------------------
 
     def multiplied(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
-        """What W multiplies: the first state before the step. A deep transition puts its layers here."""
+        """Return what W multiplies, (…, H): the previous first state. A deep transition applies its layers here."""
         return s[0]
 
     def init_extras(self, weights: Weights) -> None:
-        """Fill the cell's own weights in place: uniform ±1/√H, as torch does, unless the cell knows better.
+        """Initialise the extra weights in place: uniform in ±1/√H by default, as torch does.
 
-        All weights are given, those of the gates filled already: a cell whose authors start a gate's bias elsewhere
-        puts it there.
+        weights: all weights, those of the gates already initialised. A cell may also change these, for example if its
+        paper starts the bias of a gate elsewhere.
         """
         for name in self.extras:
             bound = weights[name].shape[-1] ** -0.5
             torch.nn.init.uniform_(weights[name], -bound, bound)
 
-    # What backends and layers read -----------------------------------------------------------------------
+    # Interface for backends and layers -------------------------------------------------------------------
 
     @property
     def recurrent_gates(self) -> tuple[str, ...]:
@@ -123,14 +119,14 @@ class Cell:
 
     @property
     def output_states(self) -> tuple[int, ...]:
-        """Which of the states are the output."""
+        """The indices of the states that form the output."""
         return tuple(self.states.index(name) for name in self.outputs) if self.outputs else (0,)
 
     def shapes(self, D: int, H: int, bias: bool = True, projection: int = 0) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of all weights, for D inputs and H units; torch's names, without the layer.
+        """Return the names and shapes of all weights for D inputs and H units, by torch's names without the layer.
 
-        With a projection, the first state that a step returns is multiplied by weight_hr, (projection, H), before it
-        is the output and carried on.
+        With a projection, weight_hr (projection, H) multiplies the first state of every step before it is returned and
+        carried.
         """
         G, R, P = len(self.gates), len(self.recurrent_gates), projection or H
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (G * H, D), "weight_hh": (R * H, P // self.heads)}
@@ -147,19 +143,19 @@ class Cell:
         }
 
     def widths(self, H: int, projection: int = 0) -> tuple[int, ...]:
-        """Of the states, in their order."""
+        """Return the widths of the states."""
         return (projection or H, *[H] * (len(self.states) - 1))
 
     def output_width(self, H: int, projection: int = 0) -> int:
         return sum(self.widths(H, projection)[k] for k in self.output_states)
 
     def start(self, like: Tensor, rows: int, widths: Sequence[int]) -> State:
-        """Where sequences start unless they are told: at zero, or at the cell's own numbers."""
+        """Return the default initial states, (rows, width) each: zero, or the values of `initial`."""
         numbers = [self.initial.get(name, 0.0) for name in self.states]
         return tuple(like.new_full((rows, width), number) for number, width in zip(numbers, widths, strict=True))
 
     def product(self, multiplied: Tensor, weights: Weights) -> Tensor:
-        """W m + b_h of all gates, side by side, (…, R·H)."""
+        """Return the recurrent projection W m + b_h of all gates, concatenated, (…, R·H)."""
         W, b_h = weights["weight_hh"], weights.get("bias_hh")
         if self.heads == 1:
             return linear(multiplied, W, b_h)
@@ -169,7 +165,7 @@ class Cell:
         return product if b_h is None else product + b_h
 
     def dense(self, W: Tensor) -> Tensor:
-        """W with the zeros between its heads, (R·H, H)."""
+        """Return W as a dense matrix with zeros outside the blocks of its heads, (R·H, H)."""
         if self.heads == 1:
             return W
         blocks = W.unflatten(0, (len(self.recurrent_gates), self.heads, -1))  # (R, heads, H/heads, H/heads)
@@ -177,41 +173,41 @@ class Cell:
         return torch.where(own, blocks[:, :, :, None], W.new_zeros(())).flatten(3).flatten(0, 2)
 
     def projected(self, states: Sequence[Tensor], weights: Weights) -> Sequence[Tensor]:
-        """What is carried on of the states that a step returned."""
+        """Return the carried states: those of a step, the first one multiplied by weight_hr if there is one."""
         if "weight_hr" not in weights:
             return states
         return [linear(states[0], weights["weight_hr"]), *states[1:]]
 
     def output(self, states: Sequence[Tensor]) -> Tensor:
-        """The output among the states, (…, H)."""
+        """Return the output, (…, H), from the states."""
         which = self.output_states
         return states[which[0]] if len(which) == 1 else torch.cat([states[k] for k in which], dim=-1)
 
     @property
     def recurrent_matrices(self) -> tuple[str, ...]:
-        """The weights that multiply a state: W, and matrices of the cell's own."""
+        """The names of the matrices that multiply a state: W, and square extra weights."""
         square = tuple(name for name, shape in self.extras.items() if tuple(shape) == ("H", "H"))
         return ("weight_hh", *square) if self.recurrent_gates else square
 
     def advance(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> Sequence[Tensor]:
-        """One step, whether or not the cell has extras."""
+        """Run one step, with or without extra weights."""
         return self.step(x, h, s, w) if self.extras else self.step(x, h, s)
 
     def state(self, parts: Sequence[Tensor]) -> Tensors:
-        """The states as a named tuple: `.h`, and `.c` for a cell that has one."""
+        """Return the states as a named tuple with fields such as `.h` and `.c`."""
         return named_tuple(type(self).__name__, "s", self.states)._make(parts)
 
     def tuple_of(self, role: str) -> type[Tensors]:
-        """The named tuple of one argument of `step`: x, h, s or w."""
+        """Return the named tuple class of one argument of `step`: x, h, s or w."""
         fields = {"x": self.gates, "h": self.recurrent_gates, "s": self.states, "w": tuple(self.extras)}
         return named_tuple(type(self).__name__, role, fields[role])
 
 
 def check_cell(cell: object) -> Cell:
-    """Refuse what is no whole cell, before a scan and when a layer is made of it."""
+    """Raise if an object is not a complete cell; called before a scan and when a layer is created."""
     if not isinstance(cell, Cell):
         raise CellError(f"a scan carries a Cell, got {cell!r}; make one with make_cell('lstm')")
-    if "_checked" in vars(cell):  # once is enough, and a scan of a few steps would feel it
+    if is_checked(id(cell)):  # once is enough: the check takes longer than a scan of a few steps
         return cell
     who = type(cell).__name__
     arguments = "x, h, s, w" if cell.extras else "x, h, s"
@@ -232,13 +228,13 @@ def check_cell(cell: object) -> Cell:
         raise CellError(f"{who} has {has}, so its step takes (self, {arguments})") from None
     for role in "xhsw":
         cell.tuple_of(role)  # made now: torch.compile could not
-    vars(cell)["_checked"] = True
+    mark_checked(cell)
     return cell
 
 
 def check_projection(cell: Cell) -> None:
-    """Refuse to project what cannot do without its own output: a step that reads the first state beside W h."""
-    if "_projects" in vars(cell):
+    """Raise if a cell cannot be projected: its step reads the first state other than through W h."""
+    if is_checked(id(cell), projectable=True):
         return
     H, P = 3, 2
     shapes = cell.shapes(1, H, projection=P)
@@ -253,4 +249,4 @@ def check_projection(cell: Cell) -> None:
         fits = False
     if not fits:
         raise CellError(f"{type(cell).__name__} cannot be projected: its step needs its output itself, not only W h")
-    vars(cell)["_projects"] = True
+    mark_checked(cell, projectable=True)

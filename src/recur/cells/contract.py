@@ -1,4 +1,4 @@
-"""What is checked of a cell: its names when it is defined, its step when it first runs."""
+"""Checks of the cell contract: names when a class is defined, the step when it first runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GATE_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 def check_class(cls: type[Cell]) -> None:
-    """Refuse a class that cannot be carried along a sequence, when it is defined."""
+    """Raise if a cell class is malformed; called when the class is defined."""
     for attribute in ("gates", "states", "state_gates", "outputs"):
         names = vars(cls).get(attribute)
         if isinstance(names, list):
@@ -27,8 +27,10 @@ def check_class(cls: type[Cell]) -> None:
 
 
 def check_names(cell: Cell | type[Cell]) -> None:
-    """The names a cell gives to its gates, states and weights. A class may compute some of them, as properties: those
-    are checked of the cells made of it."""
+    """Check the names of gates, states and weights of a cell or a class.
+
+    A class may define some of them as properties; these are checked on its instances.
+    """
     who = cell.__name__ if isinstance(cell, type) else type(cell).__name__
     for attribute in ("gates", "states", "state_gates", "outputs"):
         names: object = getattr(cell, attribute)
@@ -79,12 +81,12 @@ def _is_name(name: object) -> bool:
 
 
 def versions_of(parts: Sequence[Tensor]) -> list[int]:
-    """Numbers that rise when a tensor is changed in place; in inference mode tensors have none."""
+    """Return the version counters of tensors, which increase with every change in place; 0 in inference mode."""
     return [0 if part.is_inference() else part._version for part in parts]
 
 
 def check_options(cell: Cell, **kinds: type) -> None:
-    """Refuse options of another kind: `check_options(self, positive=bool, rate=float)`."""
+    """Raise if an option has the wrong type: `check_options(self, positive=bool, rate=float)`."""
     for name, kind in kinds.items():
         value = getattr(cell, name)
         fits = isinstance(value, bool) if kind is bool else isinstance(value, int | float) and math.isfinite(value)
@@ -96,9 +98,9 @@ def check_options(cell: Cell, **kinds: type) -> None:
 def check_step(
     cell: Cell, result: object, before: Sequence[Tensor], versions: Sequence[int], units: int | None = None
 ) -> None:
-    """Refuse a step whose result is not the cell's states, or that writes into them; called on the first step.
+    """Raise if the result of a step is not one tensor per state, or if the step changed its arguments in place.
 
-    `units` is H where a projection makes the first state another one than what the step returns.
+    units: H, if a projection gives the carried first state another width than the returned one
     """
     who = f"{type(cell).__name__}.step must return ({', '.join(cell.states)},)"
     if versions_of(before) != list(versions):

@@ -1,4 +1,4 @@
-"""A cell whose transition from state to state is deepened by layers of its own."""
+"""Deep transition: a cell with additional layers between the state and W."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from recur.errors import CellError, OptionError
 @dataclass
 class DeepTransition(Cell):
     """m = tanh(M_depth … tanh(M_1 h + k_1) … + k_depth)   (+ h, with skip)
-    the inner cell's step, with W m in place of W h
+    the step of the inner cell, with W m instead of W h
 
     Pascanu, Gulcehre, Cho and Bengio, How to construct deep recurrent neural networks, ICLR 2014; Deep Learning,
-    section 10.5, figure 10.13 b, and 10.13 c with `skip`, which gives the gradient a way around the new layers.
-    It mixes units inside the step: not pointwise, so it runs on the loop.
+    section 10.5, figure 10.13 b, and 10.13 c with `skip`, a residual connection around the new layers. The layers mix
+    units, so the cell is not pointwise and runs on the loop.
 
     >>> net = recur.Recurrent(recur.cells.DeepTransition(recur.cells.GRU(), depth=2), 3, 4)
     >>> net(torch.randn(2, 5, 3)).trace[0].backend

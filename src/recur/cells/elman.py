@@ -1,4 +1,4 @@
-"""The simple recurrent network: one layer of units that sees its own past."""
+"""Elman network (simple recurrent network)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
 class Elman(Cell):
     """h' = φ(x_h + h_h),   φ = tanh, ReLU or σ
 
-    Elman, Finding structure in time, Cognitive Science 14 (1990): h_t = φ(U x_t + W h_{t−1} + b). As torch.nn.RNN,
+    Elman, Finding structure in time, Cognitive Science 14 (1990): h_t = φ(U x_t + W h_{t−1} + b). Same as torch.nn.RNN,
     where U is weight_ih and W weight_hh; torch has no σ.
 
     >>> ours, theirs = recur.Recurrent("elman", 3, 4), torch.nn.RNN(3, 4, batch_first=True)

@@ -1,4 +1,4 @@
-"""The gated recurrent unit, its reset applied after the product."""
+"""Gated recurrent unit (GRU), with the reset gate applied after the recurrent product."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ class GRU(Cell):
     n = tanh(x_n + r ⊙ h_n)
     h' = (1 − z) ⊙ n + z ⊙ h  =  n + z ⊙ (h − n)
 
-    Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014, in the form whose reset
-    acts after the product with W, which lets all three products be one. As torch.nn.GRU. The paper's own form is
-    `gru2014`. With r = 1 and z = 0 it is an Elman network: a unit with a short memory opens r, one with a long
-    memory opens z.
+    Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014. The reset gate acts after the
+    product with W, so all three products are one matmul. Same as torch.nn.GRU; `gru2014` is the cell of the paper. With
+    r = 1 and z = 0 it is an Elman network: units with short memory open r, units with long memory open z.
 
     >>> net = recur.Recurrent("gru", 3, 4)
-    >>> net.weight_hh_l0.shape          # W_r, W_z and W_n, one below the other
+    >>> net.weight_hh_l0.shape          # W_r, W_z and W_n, stacked
     torch.Size([12, 4])
     """
 
@@ -30,4 +29,4 @@ class GRU(Cell):
         r = sigmoid(x.r + h.r)
         z = sigmoid(x.z + h.z)
         n = tanh(x.n + r * h.n)
-        return (n + z * (s.h - n),)  # one product less than as the paper writes it
+        return (n + z * (s.h - n),)  # one multiplication fewer than (1 − z) n + z h

@@ -1,4 +1,4 @@
-"""The gated recurrent unit as it was first published: its reset applied before the product."""
+"""Gated recurrent unit (GRU) of 2014, with the reset gate applied before the recurrent product."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class GRU2014(Cell):
     n = tanh(x_n + W_n (r ⊙ h))
     h' = (1 − z) ⊙ n + z ⊙ h
 
-    Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014. The second product needs r,
-    which mixes units inside the step: not pointwise, so it runs on the loop. W_n is a weight of its own, beside
-    weight_hh, which holds the blocks of r and z. torch.nn does not have it; Keras does (reset_after=False).
+    Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014. The product W_n (r ⊙ h) is inside
+    the step and mixes units, so the cell is not pointwise and runs on the loop. W_n is an extra weight; weight_hh holds
+    the blocks of r and z. Not in torch.nn; in Keras it is GRU(reset_after=False).
 
     >>> cell = recur.cells.GRU2014()
-    >>> cell.pointwise, cell.extras     # a second product inside of the step
+    >>> cell.pointwise, cell.extras     # a second product inside the step
     (False, {'W_n': ('H', 'H')})
     """
 

@@ -1,4 +1,4 @@
-"""The independently recurrent network: each unit sees only its own past."""
+"""Independently recurrent network (IndRNN): each unit reads only its own previous value."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class IndRNN(Cell):
     """h' = ReLU(x_h + u ⊙ h)
 
     Li, Li, Cook, Zhu and Gao, Independently recurrent neural network (IndRNN), CVPR 2018. The recurrent matrix is
-    the diagonal u, so the gradient of unit k over n steps is at most |u_k|ⁿ: it can be read off, and bounded.
-    u starts uniform in [0, 1), as in the paper; units mix in the next layer only. torch.nn does not have it.
+    diagonal, so the gradient of unit k over n steps is at most |u_k|ⁿ. u is initialised uniformly in [0, 1), as in the
+    paper; units mix in the next layer only. Not in torch.nn.
 
-    `horizon`: how many steps are to be remembered, T. Then |u| is at most 2^(1/T), so that over T steps nothing more
-    than doubles, and u starts uniform in 2^(−1/T) … 2^(1/T), where it halves at most: the paper's way to long ones.
+    horizon: the number of steps T to remember, for long sequences, as in the paper. Then |u| is at most 2^(1/T), so
+    a gradient at most doubles over T steps, and u is initialised uniformly in 2^(−1/T) … 2^(1/T).
 
-    >>> recur.cells.IndRNN().shapes(3, 4)["u"]          # one weight for each unit in the place of W
+    >>> recur.cells.IndRNN().shapes(3, 4)["u"]          # one weight per unit instead of W
     (4,)
     """
 

@@ -1,4 +1,4 @@
-"""Leaky units: each one a running average, with a time scale of its own."""
+"""Leaky units: running averages with a time scale per unit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ class Leaky(Cell):
     """h' = α ⊙ h + (1 − α) ⊙ tanh(x_h + h_h)
 
     Jaeger et al., Optimization and applications of echo state networks with leaky-integrator neurons, Neural
-    Networks 20 (2007); Deep Learning, section 10.9.2. A unit remembers for about 1 / (1 − α) steps.
-    `alpha` is one number for all units, or None: then α = σ(a), learned for each unit, and the units start with
-    time scales spread evenly in their logarithm from 1.1 to 100 steps. torch.nn does not have it; with α = 0
-    it is torch.nn.RNN.
+    Networks 20 (2007); Deep Learning, section 10.9.2. A unit remembers for about 1 / (1 − α) steps. `alpha` is one
+    number for all units, or None: then α = σ(a) is learned per unit, and the initial time scales are log-spaced from
+    1.1 to 100 steps. Not in torch.nn; with α = 0 it is torch.nn.RNN.
 
     >>> net = recur.Recurrent(recur.cells.Leaky(alpha=0.9), 1, 1)
     >>> quiet = net(torch.zeros(1, 3, 1), (torch.ones(1, 1),))

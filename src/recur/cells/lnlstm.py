@@ -1,4 +1,4 @@
-"""Long short-term memory whose sums are normalised over the layer."""
+"""Long short-term memory (LSTM) with layer normalisation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class LNLSTM(Cell):
     c' = σ(f) ⊙ c + σ(i) ⊙ tanh(g)
     h' = σ(o) ⊙ tanh(a_c ⊙ LN(c') + b_c)
 
-    Ba, Kiros and Hinton, Layer normalization, 2016. x and h are the shares of all four gates, and LN of each is taken
-    over all 4H numbers together, LN(c') over H: units see each other, so it is not pointwise and runs on the loop.
-    b is the sum of the paper's two shifts and its bias. U x and W h bring biases of torch's names in too, inside LN,
-    which the paper has not: they start where the scheme puts them, at zero for all but `torch`. The shift b of f
-    starts at `forget_bias`, all gains at 1. torch.nn does not have it.
+    Ba, Kiros and Hinton, Layer normalization, 2016. x and h are the projections of all four gates; LN of each is over
+    all 4H numbers, LN(c') over H. Units read each other, so the cell is not pointwise and runs on the loop. b is the
+    sum of the paper's two shifts and its bias. U x and W h also have torch's biases, inside LN, which the paper does
+    not have; every initialisation scheme except `torch` starts them at zero. The shift b of f starts at `forget_bias`,
+    all gains at 1. Not in torch.nn.
 
     >>> recur.Recurrent("lnlstm", 3, 4)(torch.randn(2, 5, 3)).state[0]._fields
     ('h', 'c')
@@ -54,5 +54,5 @@ class LNLSTM(Cell):
 
 
 def _normalised(shares: Tensors, gain: Tensor) -> Tensor:
-    """LN over gates and units together, (…, 4, H)."""
+    """Normalise over gates and units, (…, 4, H)."""
     return layer_norm(stack(shares, dim=-2), gain.shape, gain)

@@ -1,4 +1,4 @@
-"""The linear recurrent unit: a complex number a unit, turned and shrunk by every step."""
+"""Linear recurrent unit (LRU): one complex number per unit, rotated and scaled by every step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class LRU(Cell):
     re' + i im' = λ ⊙ (re + i im) + γ ⊙ (x_re + i x_im)
 
     Orvieto et al., Resurrecting recurrent neural networks for long sequences, ICML 2023. x_re and x_im are the
-    paper's B u_t, with a bias. Both parts are the output, side by side, 2H numbers; the layer that reads them is the
-    paper's C. |λ| = exp(−e^ν) is below 1 whatever ν is, so nothing explodes. λ starts uniform on the ring
-    `r_min` ≤ |λ| ≤ `r_max`, its angle in 0 … `max_phase`, and γ at √(1 − |λ|²), which keeps the state as large as its
-    input. For long sequences the paper narrows the ring (0.9 … 0.999) and the angle (π/10). torch.nn does not have it.
+    paper's B u_t, with a bias. The output is both parts concatenated, 2H numbers; the next layer is the paper's C.
+    |λ| = exp(−e^ν) is below 1 for every ν, so gradients do not explode. λ is initialised uniformly on the ring
+    `r_min` ≤ |λ| ≤ `r_max` with an angle in 0 … `max_phase`, and γ = √(1 − |λ|²), which keeps the variance of the state
+    equal to that of its input. For long sequences the paper uses the ring 0.9 … 0.999 and the angle π/10. Not in
+    torch.nn.
 
     >>> net = recur.Recurrent("lru:r_min=0.9,r_max=0.99", 3, 4)
-    >>> net(torch.randn(2, 5, 3)).outputs.shape         # real and imaginary parts, side by side
+    >>> net(torch.randn(2, 5, 3)).outputs.shape         # real and imaginary parts, concatenated
     torch.Size([2, 5, 8])
     """
 
@@ -50,8 +51,8 @@ class LRU(Cell):
     def init_extras(self, weights: Weights) -> None:
         nu, theta, gamma = (weights[name] for name in self.extras)
         with torch.no_grad():
-            # 0 and 1 are left out: |λ| = 1 never forgets, and 0 has no logarithm. On a ring close to 1, float32 is not
-            # fine enough to tell.
+            # Exclude 0, which has no logarithm, and 1, where |λ| = 1 never forgets. float64, because float32 cannot
+            # represent the difference on a ring close to 1.
             area = torch.empty_like(nu).uniform_(1e-6, 1 - 1e-6).double()
             square = self.r_min**2 + area * (self.r_max**2 - self.r_min**2)
             nu.copy_(torch.log(-0.5 * torch.log(square)))

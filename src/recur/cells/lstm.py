@@ -1,4 +1,4 @@
-"""Long short-term memory with its forget gate."""
+"""Long short-term memory (LSTM) with forget gate."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class LSTM(Cell):
     h' = o ⊙ tanh(c')
 
     Hochreiter and Schmidhuber, Long short-term memory, Neural Computation 9 (1997), with the forget gate of
-    Gers, Schmidhuber and Cummins, Learning to forget, Neural Computation 12 (2000). As torch.nn.LSTM.
-    The memory c is multiplied by f alone on its way: with f near 1 its gradient neither shrinks nor grows.
+    Gers, Schmidhuber and Cummins, Learning to forget, Neural Computation 12 (2000). Same as torch.nn.LSTM. From step to
+    step the memory c is only multiplied by f: with f near 1 its gradient neither vanishes nor explodes.
 
-    >>> net = recur.Recurrent("lstm", 3, 4, init=recur.layers.Init(forget_bias=1.0))
+    >>> net = recur.Recurrent("lstm", 3, 4, init=recur.nn.Init(forget_bias=1.0))
     >>> outputs, (state,), _ = net(torch.randn(2, 5, 3))
     >>> torch.equal(outputs[:, -1], state.h), state.c.shape
     (True, torch.Size([2, 4]))

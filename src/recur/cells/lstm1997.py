@@ -1,4 +1,4 @@
-"""Long short-term memory as it was first published: nothing is ever forgotten."""
+"""Long short-term memory (LSTM) of 1997, without forget gate."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class LSTM1997(Cell):
     h' = o ⊙ tanh(c')
 
     Hochreiter and Schmidhuber, Long short-term memory, Neural Computation 9 (1997): the constant error carousel.
-    ∂c'/∂c along the memory is exactly 1, so this path never vanishes. The paper squashes with 4σ − 2 and 2σ − 1;
-    here both are tanh. torch.nn does not have it: it is torch.nn.LSTM with f = 1.
+    ∂c'/∂c along the memory is exactly 1, so this gradient never vanishes. The paper squashes with 4σ − 2 and 2σ − 1;
+    here both are tanh. Not in torch.nn; it is torch.nn.LSTM with f = 1.
 
-    >>> recur.cells.LSTM1997().gates                    # nothing forgets
+    >>> recur.cells.LSTM1997().gates                    # no forget gate
     ('i', 'g', 'o')
     """
 

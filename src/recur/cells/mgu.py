@@ -1,4 +1,4 @@
-"""The minimal gated unit: a GRU whose two gates are one."""
+"""Minimal gated unit (MGU): a GRU with one gate for reset and update."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class MGU(Cell):
     n = tanh(x_n + f ⊙ h_n)
     h' = (1 − f) ⊙ h + f ⊙ n
 
-    Zhou, Wu, Zhang and Zhou, Minimal gated unit for recurrent neural networks, IJAC 13 (2016). The paper forms
-    W_n (f ⊙ h); here f acts after the product, as reset does in torch's GRU, so that the step is pointwise.
-    torch.nn does not have it.
+    Zhou, Wu, Zhang and Zhou, Minimal gated unit for recurrent neural networks, IJAC 13 (2016). The paper has
+    W_n (f ⊙ h); here f acts after the product, like the reset gate of torch's GRU, so that the step is pointwise. Not
+    in torch.nn.
 
-    >>> recur.cells.MGU().gates                         # one gate forgets and resets
+    >>> recur.cells.MGU().gates                         # one gate for reset and update
     ('f', 'n')
     """
 

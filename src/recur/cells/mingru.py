@@ -1,4 +1,4 @@
-"""The minimal GRU: gates that look at the input only."""
+"""Minimal GRU (minGRU): a GRU whose gate reads the input only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recur.cells.contract import check_options
 
 
 def positive_part(a: Tensor) -> Tensor:
-    """g(a) = a + ½ for a ≥ 0, σ(a) below: positive everywhere, and continuous."""
+    """Return g(a) = a + ½ for a ≥ 0, σ(a) for a < 0: positive and continuous."""
     return where(a >= 0, a + 0.5, sigmoid(a))
 
 
@@ -20,12 +20,11 @@ class MinGRU(Cell):
     """z = σ(x_z)
     h' = (1 − z) ⊙ h + z ⊙ x_n
 
-    Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, Were RNNs all we needed?, 2024. Nothing inside the step depends
-    on h but the average itself: there is no W, and ∂h'/∂h = 1 − z whatever the state. With `positive`, g(x_n) stands
-    for x_n, g(a) = a + ½ for a ≥ 0 and σ(a) below, as in the authors' code, which computes in logarithms.
-    torch.nn does not have it.
+    Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, Were RNNs all we needed?, 2024. There is no W: only the average reads
+    h, and ∂h'/∂h = 1 − z for every state. With `positive`, g(x_n) replaces x_n, g(a) = a + ½ for a ≥ 0 and σ(a)
+    for a < 0, as in the authors' code, which computes in logarithms. Not in torch.nn.
 
-    >>> net = recur.Recurrent("mingru", 3, 4, backend="parallel")    # affine in its state: all of time at once
+    >>> net = recur.Recurrent("mingru", 3, 4, backend="parallel")    # affine in its state: all steps in parallel
     >>> net(torch.randn(2, 500, 3)).trace[0].backend
     'parallel'
     """

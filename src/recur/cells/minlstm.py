@@ -1,4 +1,4 @@
-"""The minimal LSTM: gates that look at the input only, and add up to 1."""
+"""Minimal LSTM (minLSTM): gates that read the input only and sum to 1."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class MinLSTM(Cell):
     """f = σ(x_f) / (σ(x_f) + σ(x_i))
     h' = f ⊙ h + (1 − f) ⊙ x_n
 
-    Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, Were RNNs all we needed?, 2024: an LSTM whose gates see the input
-    only and add up to 1, without an output gate. f is computed as σ(log σ(x_f) − log σ(x_i)), which is the same and
-    cannot be 0 / 0. `positive` as in MinGRU. torch.nn does not have it.
+    Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, Were RNNs all we needed?, 2024: an LSTM without output gate, whose
+    gates read the input only and sum to 1. f is computed as σ(log σ(x_f) − log σ(x_i)), which is equal and cannot be
+    0 / 0. `positive` as in MinGRU. Not in torch.nn.
 
-    >>> recur.cells.MinLSTM().state_gates               # no product with the state
+    >>> recur.cells.MinLSTM().state_gates               # no recurrent projection
     ()
     """
 

@@ -1,4 +1,4 @@
-"""Multiplicative long short-term memory: what W multiplies depends on the input."""
+"""Multiplicative LSTM (mLSTM): the recurrent matrix depends on the input."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class MLSTM(Cell):
     c' = f ⊙ c + i ⊙ g
     h' = o ⊙ tanh(c')
 
-    Krause, Lu, Murray and Renals, Multiplicative LSTM for sequence modelling, 2016. Every input has a transition of
-    its own, W diag(x_m) M, in factors. M h mixes units before the step: not pointwise, so it runs on the loop. Not
-    the matrix memory of xLSTM, which has this name too. torch.nn does not have it.
+    Krause, Lu, Murray and Renals, Multiplicative LSTM for sequence modelling, 2016. Every input has its own transition
+    matrix W diag(x_m) M, in factored form. M h mixes units, so the cell is not pointwise and runs on the loop. This is
+    not the mLSTM of xLSTM, which has a matrix memory. Not in torch.nn.
 
     >>> cell = recur.cells.MLSTM()
-    >>> cell.extras, cell.pointwise                     # M stands between the state and its gates
+    >>> cell.extras, cell.pointwise                     # M is applied to the state before W
     ({'M': ('H', 'H')}, False)
     """
 

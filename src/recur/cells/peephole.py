@@ -1,4 +1,4 @@
-"""Long short-term memory whose gates also see the memory."""
+"""Peephole LSTM: gates that also read the memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class PeepholeLSTM(Cell):
     h' = o ⊙ tanh(c')
 
     Gers, Schraudolph and Schmidhuber, Learning precise timing with LSTM recurrent networks, JMLR 3 (2002).
-    The peepholes p are vectors: a unit sees its own memory only. torch.nn does not have it; with p = 0 it is
+    The peephole weights p are vectors: a unit reads its own memory only. Not in torch.nn; with p = 0 it is
     torch.nn.LSTM.
 
-    >>> sorted(recur.cells.PeepholeLSTM().extras)       # what the gates see of c
+    >>> sorted(recur.cells.PeepholeLSTM().extras)       # peephole weights
     ['p_f', 'p_i', 'p_o']
     """
 

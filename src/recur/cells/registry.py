@@ -1,8 +1,9 @@
-"""Find a cell by name, by file, or as it is.
+"""Registry of cells: cells by name, by class, or from a file.
 
 make_cell("gru")                        a registered cell
 make_cell("elman:activation=relu")      with options
-make_cell("mine.py:LeakyGRU")           a class in a file of the user's; this runs the file
+make_cell("mine.py:LeakyGRU")           a class in a user's file; this executes the file
+configured_cell("mine.py:LeakyGRU")     the same name, read from options: the file runs only if it is trusted
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import TypeGuard
 
 from recur.cells.cell import Cell
 from recur.errors import CellError, RecurError, shown, unknown
+from recur.utils.trust import cell_file, check_trusted, name_cell, read_source
 
 CellLike = str | Cell | type[Cell]
-"""A cell, or what `make_cell` makes one of."""
+"""A cell, or an argument of `make_cell`."""
 
 VARIANTS = {"elman-relu": "elman:activation=relu", "elman-sigmoid": "elman:activation=sigmoid"}
 """Short names for a registered cell with options."""
@@ -31,7 +33,7 @@ VARIANTS = {"elman-relu": "elman:activation=relu", "elman-sigmoid": "elman:activ
 
 @functools.cache
 def cell_classes() -> dict[str, type[Cell]]:
-    """Every cell of this package by its class's name. Each file is looked into: adding a cell is adding a file."""
+    """Return every cell of this package by class name. All files are imported: adding a cell is adding a file."""
     package = importlib.import_module("recur.cells")
     found: dict[str, type[Cell]] = {}
     for module in pkgutil.iter_modules(package.__path__, "recur.cells."):
@@ -43,7 +45,7 @@ def cell_classes() -> dict[str, type[Cell]]:
 
 @functools.cache
 def _registered() -> dict[str, type[Cell]]:
-    """Those that have a name of their own."""
+    """Return the cells that have a registry name, by that name."""
     found: dict[str, type[Cell]] = {}
     for cls in cell_classes().values():
         name = vars(cls).get("name")
@@ -55,7 +57,7 @@ def _registered() -> dict[str, type[Cell]]:
 
 
 def cell_names() -> list[str]:
-    """The names that `make_cell` knows.
+    """Return the names that `make_cell` accepts.
 
     >>> [name for name in recur.cell_names() if "lstm" in name]
     ['lnlstm', 'lstm', 'lstm1997', 'minlstm', 'mlstm', 'slstm']
@@ -64,7 +66,7 @@ def cell_names() -> list[str]:
 
 
 def make_cell(spec: CellLike, **options: object) -> Cell:
-    """A cell from its name, `file.py:Class`, its class, or the cell itself; options as in its constructor.
+    """Return a cell, given its name, `file.py:Class`, its class, or the cell itself; options as in its constructor.
 
     >>> recur.make_cell("gru").gates
     ('r', 'z', 'n')
@@ -79,15 +81,20 @@ def make_cell(spec: CellLike, **options: object) -> Cell:
         return _construct(spec, options)
     if not isinstance(spec, str):
         raise CellError(f"a cell is a name, file.py:Class, or a Cell; got {type(spec).__name__} {shown(spec)}")
+    name_cell(spec)  # whoever calls this wrote the name
     return _construct(*_parse(VARIANTS.get(spec, spec), options))
 
 
+def configured_cell(spec: str) -> Cell:
+    """Make the cell that options name. Options may come from a stranger's file, so a cell's file must be trusted."""
+    return _construct(*_parse(VARIANTS.get(spec, spec), {}))
+
+
 def _parse(spec: str, options: dict[str, object]) -> tuple[type[Cell], dict[str, object]]:
-    """`name`, `name:key=value,…`, `file.py:Class` or `file.py:Class:key=value,…`."""
-    path, dot_py, rest = spec.partition(".py:")
-    if dot_py:
-        name, _, written = rest.partition(":")
-        cls = _from_file(Path(path + ".py"), name)
+    """Parse `name`, `name:key=value,…`, `file.py:Class` or `file.py:Class:key=value,…`."""
+    if file := cell_file(spec):
+        name, _, written = spec[len(file) + 1 :].partition(":")
+        cls = _from_file(Path(file), name)
     else:
         name, _, written = spec.partition(":")
         if name not in _registered():
@@ -116,18 +123,18 @@ def _construct(cls: type[Cell], options: dict[str, object]) -> Cell:
         return cls(**options)
     except RecurError:
         raise
-    except Exception as error:  # what a constructor makes of a value that it did not expect
+    except Exception as error:  # a constructor may fail in any way on an unexpected value
         takes = inspect.signature(cls).parameters.values()
         known = [p.name for p in takes if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         raise CellError(f"{cls.__name__}: {error}; its options: {', '.join(known) or 'none'}") from error
 
 
 _ADMITTED: dict[str, bytes] = {}
-"""Sources that stand for a file, by its path: the file itself is not looked at."""
+"""Source code by the path of its file; the file itself is then not read."""
 
 
 def admit(path: Path, source: bytes) -> None:
-    """Take this source for the one at `path` from now on: what was looked at is what is executed."""
+    """Use this source for the file at `path` from now on, so that what was checked is what is executed."""
     _ADMITTED[os.path.realpath(path)] = source
 
 
@@ -136,7 +143,11 @@ def _from_file(path: Path, name: str) -> type[Cell]:
     if source is None:
         if "\0" in str(path) or not path.is_file():
             raise CellError(f"no cell file {shown(str(path))}")
-        source = path.read_bytes()
+        try:
+            source = read_source(path)
+        except OSError as error:
+            raise CellError(f"cell file {str(path)!r} cannot be read: {error.strerror or error}") from None
+    check_trusted(path, source)  # the only place that executes a cell's file
     unique = hashlib.sha256(str(path.resolve()).encode() + source).hexdigest()[:12]  # files of one name in two folders
     module = _module(f"recur_user_cell_{path.stem}_{unique}", path, source)
     cells = {key: value for key, value in vars(module).items() if _is_cell(value)}
@@ -146,7 +157,7 @@ def _from_file(path: Path, name: str) -> type[Cell]:
 
 
 def _module(name: str, path: Path, source: bytes) -> types.ModuleType:
-    """What a source defines; the same source is executed once."""
+    """Return the module of a source, which is executed once."""
     if name in sys.modules:
         return sys.modules[name]
     module = types.ModuleType(name)

@@ -1,4 +1,4 @@
-"""The real-gated linear recurrent unit of Griffin."""
+"""Real-gated linear recurrent unit (RG-LRU) of Griffin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recur.cells.cell import Cell, State, Tensors, Weights
 SHARPNESS = 8.0
 """The paper's c."""
 SMALLEST = 1e-30
-"""Of 1 − a², whose root has no slope at 0: below it no gradient flows to a."""
+"""Lower bound of 1 − a²: the derivative of its square root is infinite at 0. Below it a gets no gradient."""
 
 
 class RGLRU(Cell):
@@ -20,10 +20,9 @@ class RGLRU(Cell):
     h' = a ⊙ h + √(1 − a²) ⊙ (i ⊙ x_n)
 
     De et al., Griffin: mixing gated linear recurrences with local attention for efficient language models, 2024. The
-    gates see the input only: there is no W, and r decides how much of its own past a unit keeps, between all of it and
-    exp(−8 softplus(Λ)), which starts uniform in 0.9 … 0.999. The paper's input has H numbers and stands where x_n
-    does, a projection here; and its code leaves out √(1 − a²) at the first step, which this does not. torch.nn does
-    not have it.
+    gates read the input only, and there is no W. r decides which fraction of its past a unit keeps: between 1 and
+    exp(−8 softplus(Λ)), which is initialised uniformly in 0.9 … 0.999. In the paper the input itself, of H numbers,
+    replaces x_n. The paper's code omits √(1 − a²) at the first step; this cell does not. Not in torch.nn.
 
     >>> net = recur.Recurrent("rglru", 3, 4)
     >>> bool((net(torch.zeros(1, 9, 3)).outputs.abs() < 10).all())
@@ -38,7 +37,7 @@ class RGLRU(Cell):
     def init_extras(self, weights: Weights) -> None:
         with torch.no_grad():
             kept = torch.empty_like(weights["Lambda"]).uniform_(0.9, 0.999)
-            weights["Lambda"].copy_(torch.log(expm1(-torch.log(kept) / SHARPNESS)))  # softplus turned round
+            weights["Lambda"].copy_(torch.log(expm1(-torch.log(kept) / SHARPNESS)))  # inverse of softplus
 
     def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
         log_a = -SHARPNESS * softplus(w.Lambda) * sigmoid(x.r)
@@ -47,7 +46,7 @@ class RGLRU(Cell):
 
 
 def _smallest(like: object) -> float:
-    """More than 0 in the tensor's dtype too. A program is read of no dtype: it computes in float32 at least."""
+    """Return a bound that is positive in the dtype of a tensor. Compiled programs compute in float32 or float64."""
     if not isinstance(like, Tensor):
         return SMALLEST
     numbers = torch.finfo(like.dtype)

@@ -1,4 +1,4 @@
-"""The scalar LSTM of xLSTM: exponential gates, a normaliser, and heads."""
+"""Scalar LSTM (sLSTM) of xLSTM: exponential gates, a normaliser state, and heads."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class SLSTM(Cell):
     n' = f ⊙ n + i
     h' = o ⊙ c' / n'
 
-    Beck et al., xLSTM: extended long short-term memory, NeurIPS 2024. An exponential gate can outweigh all that was
-    written before, and has no upper end; so c and n are held divided by e^m, with m' = max(log f + m, log i) from −∞
-    on, which leaves c' / n' as it is. n ≥ 1 after the first step. `heads` divides the units: W has a block for each,
-    and units of different heads meet in the next layer only. The forget gate's biases start from 5 down to −7 within
-    a head, as in the authors' code for a single block (for `forget="exp"` like all others). torch.nn does not have it.
+    Beck et al., xLSTM: extended long short-term memory, NeurIPS 2024. An exponential gate is unbounded and can
+    overwrite all earlier contents. For numerical stability c and n are stored divided by e^m, with m' = max(log f + m,
+    log i) and an initial m of −∞; c' / n' does not change. n ≥ 1 after the first step. `heads` divides the units into
+    groups: W has one block per head, and units of different heads mix in the next layer only. The biases of the forget
+    gate start from 5 down to −7 within a head, as in the authors' code for a single block (with `forget="exp"`, like
+    all other biases). Not in torch.nn.
 
     >>> cell = recur.cells.SLSTM(heads=2)
-    >>> cell.shapes(3, 8)["weight_hh"]                  # a block of W for each head
+    >>> cell.shapes(3, 8)["weight_hh"]                  # one block of W per head
     (32, 4)
     """
 
@@ -45,7 +46,7 @@ class SLSTM(Cell):
     def __post_init__(self) -> None:
         if self.forget not in FORGETS:
             raise OptionError(f"SLSTM: {unknown('forget gate', self.forget, FORGETS)}")
-        if self.forget == "exp":  # open at 0 already: a bias above it would let the state grow
+        if self.forget == "exp":  # already 1 at input 0: a positive bias would let the state grow
             self.forget_gate = None  # type: ignore[assignment]
 
     def init_extras(self, weights: Weights) -> None:

@@ -1,4 +1,4 @@
-"""The simple recurrent unit: all products before the loop, and a highway around it."""
+"""Simple recurrent unit (SRU): no matmul inside the loop, and a highway connection around it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class SRU(Cell):
     c' = f ⊙ c + (1 − f) ⊙ x_n
     h' = r ⊙ c' + (1 − r) ⊙ α x_x,   α = √(1 + 2 e^b)
 
-    Lei, Zhang, Wang, Dai and Artzi, Simple recurrent units for highly parallelizable recurrence, EMNLP 2018. No W: a
-    unit sees its own memory through v alone, and with `peephole=False` not even that, so that c is affine in its past.
-    x_x is the highway's input: a projection of x, as in the authors' code where D ≠ H; where D = H theirs takes x
-    itself, which is this with the unit matrix. α keeps the variance of h that of x when r starts at its bias b
-    (`highway_bias`). torch.nn does not have it.
+    Lei, Zhang, Wang, Dai and Artzi, Simple recurrent units for highly parallelizable recurrence, EMNLP 2018. No W: the
+    gates of a unit read its own memory through v; with `peephole=False` they do not, and c is affine in its past. x_x
+    is the input of the highway connection, a projection of x, as in the authors' code for D ≠ H. For D = H their code
+    uses x itself, which is the identity projection. α keeps the variance of h equal to that of x when r starts at its
+    bias b (`highway_bias`). Not in torch.nn.
 
     >>> net = recur.Recurrent("sru", 4, 4)
     >>> net(torch.randn(2, 5, 4)).state[0]._fields
@@ -45,7 +45,7 @@ class SRU(Cell):
             self.extras = {}
 
     def init_extras(self, weights: Weights) -> None:
-        for name in self.extras:  # variance ½, as in the authors' code
+        for name in self.extras:  # a variance of ½, as in the authors' code
             torch.nn.init.uniform_(weights[name], -math.sqrt(1.5), math.sqrt(1.5))
         if "bias_ih" in weights:
             torch.nn.init.constant_(weights["bias_ih"].chunk(4)[2], self.highway_bias)

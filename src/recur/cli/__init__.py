@@ -1,4 +1,4 @@
-"""The command line: one verb a file. torch and NumPy are imported inside functions, so that help is quick."""
+"""Command line, one command per file. torch and NumPy are imported inside functions, so that --help is fast."""
 
 from recur.cli.app import main
 

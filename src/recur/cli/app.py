@@ -1,4 +1,4 @@
-"""`recur`: the verbs, and what becomes of an error."""
+"""Entry point `recur`: table of commands, and conversion of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -8,59 +8,61 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
 from recur import __version__
+from recur.cli.options import PLAIN
+from recur.cli.screen import escape_messages, visible
 from recur.errors import RankError, RecurError
-from recur.launch import Launch, launch
+from recur.i18n import map_text, printed
+from recur.options.suggestions import unknown_option
+from recur.utils.processes import Launch, launch
 
 app = App(
     name="recur",
     version=__version__,
-    help="Recurrent networks as equations, and the n-gram models worth beating.",
-    help_epilogue="Each verb has examples: recur ngram --help. Shell completion: recur --install-completion.",
+    help="Recurrent networks from equations: train, evaluate, diagnose, serve and export them.",
+    help_epilogue="Every command has examples: recur train --help. Shell completion: recur --install-completion.",
     help_format="plaintext",
-    default_parameter=Parameter(negative_iterable=()),
+    default_parameter=PLAIN,
     suppress_keyboard_interrupt=False,
 )
 app.register_install_completion_command()
 
-# A verb is named here by where it lives, and imported when it is called.
-app.command("recur.cli.train:verb", name="train", help="Learn a model from a text or a table.")
-app.command("recur.cli.sweep:verb", name="sweep", help="Search for good options: each trial a run, the best one said.")
-app.command("recur.cli.resume:verb", name="resume", help="Go on with a run exactly where it stopped.")
-app.command("recur.cli.sample:verb", name="sample", help="Write text with a trained model.")
-app.command("recur.cli.predict:verb", name="predict", help="What a trained model makes of each line.")
-app.command("recur.cli.eval:verb", name="eval", help="Measure trained models, and n-grams, on a text or a table.")
-app.command("recur.cli.logprob:verb", name="logprob", help="How likely a language model or an n-gram finds a text.")
-app.command("recur.cli.card:verb", name="card", help="A model card of a run, from its own numbers.")
-app.command(
-    "recur.cli.export:verb", name="export", help="A trained model as C, ONNX, a page, torch.export or torch.nn weights."
-)
-app.command("recur.cli.xray:verb", name="xray", help="What a trained network does with a text, and what is wrong.")
-app.command(
-    "recur.cli.cell:verb", name="cell", help="Check a cell of your own: gradients, backends, derivative, speed, flow."
-)
-app.command("recur.cli.lab:verb", name="lab", help="Short experiments: why gradients vanish, explode, and what helps.")
-app.command(
-    "recur.cli.studio:verb",
-    name="studio",
-    help="A local page over a folder of runs: curves, generated text, activations, gradients.",
-)
-app.command("recur.cli.serve:verb", name="serve", help="Serve models to many: completions, predictions, sessions.")
-app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
-app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
-app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")
+COMMANDS = {
+    "train": "Train a model from a text or a table.",
+    "sweep": "Search for good options; each trial is a run.",
+    "resume": "Resume a stopped run from its checkpoint.",
+    "sample": "Generate text with a trained model.",
+    "predict": "Predict with a trained model, line by line.",
+    "eval": "Evaluate trained models and n-grams on a text or a table.",
+    "logprob": "Log-probability of a text under a language model or an n-gram.",
+    "card": "Write a model card for a run.",
+    "export": "Export a trained model to C, ONNX, HTML, torch.export or torch.nn weights.",
+    "xray": "Diagnose a trained network while it reads.",
+    "cell": "Check a custom cell: gradients, backends, derivative, speed, gradient flow.",
+    "lab": "Short experiments on vanishing and exploding gradients.",
+    "studio": "Local web page for a folder of runs: curves, text, activations, gradients.",
+    "serve": "Serve models over HTTP: completions, predictions, sessions.",
+    "ngram": "Train an n-gram model and evaluate its perplexity.",
+    "stats": "Text statistics: frequencies, Zipf's law, coverage, novelty.",
+    "doctor": "Report the hardware, the packages and the backends that work.",
+}
+"""Commands with their help; each is the module of that name in this package, with the `App` `verb`."""
 
+for _name, _help in COMMANDS.items():
+    # A command is imported when it is called, so that --help needs no torch.
+    app.command(f"recur.cli.{_name}:verb", name=_name, help=_help)
 
-OUT_OF_MEMORY = "not enough memory; a smaller --batch, --window or --hidden needs less"
+OUT_OF_MEMORY = "out of memory; try a smaller --batch-size, --window or --hidden-size"
 
 TEXT_FLAGS = ("--prompt", "--stop", "--label")
-"""Flags whose value may be a hyphen."""
+"""Flags whose value may be `-`; elsewhere `-` is standard input."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run, and leave: 0 done, 2 a user's mistake in one line, 130 interrupted."""
+    """Run a command and exit: 0 success, 2 user error (one line), 130 interrupted."""
+    escape_messages()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -72,8 +74,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except UnusedCliTokensError as error:
-        verb = next((a for a in arguments if not a.startswith("-")), "")
-        return _fail(f"{', '.join(error.unused_tokens or ())}: nothing is to be named here; see recur {verb} --help")
+        unused = ", ".join(error.unused_tokens or ())
+        return _fail(f"unexpected argument {unused}; see recur {_verb(arguments)} --help")
+    except UnknownOptionError as error:
+        return _fail(f"{_unknown_flag(error)} See recur {_verb(arguments)} --help.")
     except CycloptsError as error:
         return _fail(f"{error} See recur --help.")
     except RankError as error:
@@ -99,15 +103,26 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _verb(arguments: Sequence[str]) -> str:
+    return next((argument for argument in arguments if not argument.startswith("-")), "")
+
+
+def _unknown_flag(error: UnknownOptionError) -> str:
+    """Return the message for a flag that the command does not have, with the nearest one that it has."""
+    name = (error.token.keyword or error.token.value).partition("=")[0]
+    flags = {flag for argument in error.argument_collection if argument.parse for flag in argument.names}
+    return unknown_option(name, (flag for flag in flags if flag.startswith("--")))
+
+
 def _fail(message: str, speaks: bool | None = None) -> int:
-    _say(" ".join(message.split()), _place().local == 0 if speaks is None else speaks)
+    _say(map_text(message, lambda part: " ".join(part.split())), _place().local == 0 if speaks is None else speaks)
     return 2
 
 
 def _say(message: str, speaks: bool) -> None:
-    """Of several processes, what all of them would say, one says."""
+    """Print a line on standard error; of several processes only one prints it."""
     if speaks:
-        line = f"recur: {message}"
+        line = f"recur: {visible(printed(message))}"
         if sys.stderr.isatty():  # where a line that is too long is broken between words
             width = shutil.get_terminal_size().columns
             line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)

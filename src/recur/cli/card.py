@@ -1,4 +1,4 @@
-"""recur card: what a run says of itself, as a model card."""
+"""recur card: model card of a run."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def card(
     out
         Write it to this file.
     """
-    from recur.files import write_atomically
     from recur.tasks import open_predictor
-    from recur.tasks.card import card as made_of
-    from recur.tasks.card import markdown
+    from recur.tasks.common.model_card import card_markdown
+    from recur.tasks.common.model_card import make_card as made_of
+    from recur.utils.files import write_atomically
 
     screen = Screen(output)
     predictor = open_predictor([run], "cpu", opening.trust)
     found = made_of(predictor)
-    text = markdown(found, predictor.task)
+    text = card_markdown(found, predictor.task)
     if out is not None:
         write_atomically(out, text.encode())
         screen.note(f"written to {out}")

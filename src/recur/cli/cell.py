@@ -1,4 +1,4 @@
-"""recur cell: a cell of one's own, checked and measured."""
+"""recur cell: check and benchmark of a custom cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recur.cli.screen import Screen, facts, table
 from recur.errors import CellError
 
 if TYPE_CHECKING:
-    from recur.typedefs import JsonObject
+    from recur.utils.types import JsonObject
 
 verb = App(
     help_epilogue="""Examples:
@@ -42,7 +42,7 @@ def cell(
         Measure time and memory beside the GRU.
     """
     from recur.cells import make_cell
-    from recur.probes.cell import examine
+    from recur.diagnostics.cell_check import examine
 
     screen = Screen(common)
     # Standard output is ours: what the cell itself prints is a note, and where it wants to leave is an error of it.

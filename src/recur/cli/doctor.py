@@ -18,7 +18,7 @@ from recur.cli.screen import Screen, facts
 from recur.errors import BackendError
 
 if TYPE_CHECKING:
-    from recur.cuda.tuning import Bench
+    from recur.ops.cuda.report import GpuTuningTarget
 
 PACKAGES = {
     "torch": "the networks",
@@ -118,7 +118,7 @@ def _backends() -> dict[str, str]:
 
     from recur.cells import make_cell
     from recur.errors import RecurError
-    from recur.scan import BACKENDS, scan
+    from recur.ops import BACKENDS, scan
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 3, 4, generator=generator)
@@ -141,13 +141,14 @@ def _backends() -> dict[str, str]:
 
 def _native() -> dict[str, Any]:
     """The C++ core of the native backend: what it runs on, or what it lacks."""
-    from recur.native import library
+    from recur.ops.cpu import library
+    from recur.utils import core_library
 
-    core, missing = library.core(), library.missing()
+    core, missing = library.core(), library.missing_reason()
     if core is None:
         compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
         cure = "install recur again" if compiler else "install a C++ compiler (g++ or clang++), then recur again"
-        return {"built": library.built() is not None, "missing": missing, "compiler": compiler, "cure": cure}
+        return {"built": core_library.built() is not None, "missing": missing, "compiler": compiler, "cure": cure}
     best = library.ISAS[core.best_isa]
     pool = "torch's own" if core.parallel else "its own: no OpenMP of torch's was found to share"
     found = {"built": True, "instructions": library.ISAS[core.isa], "best": best, "threads": pool}
@@ -168,26 +169,27 @@ def _gpu() -> str:
 
 def _cuda() -> dict[str, Any]:
     """The kernels of the cuda backend: what they run on, each way, or what is missing."""
-    from recur.cuda.report import report
+    from recur.ops.cuda.report import gpu_report
 
-    return report()
+    return gpu_report()
 
 
-def _tune(screen: Screen, minutes: float, path: Path | None, bench: Bench | None = None) -> dict[str, Any]:
+def _tune(screen: Screen, minutes: float, path: Path | None, bench: GpuTuningTarget | None = None) -> dict[str, Any]:
     """Measured, written, and said."""
-    from recur.cuda import missing, report, tuning
+    from recur.ops.cuda import report, tuning
+    from recur.ops.cuda.dispatch import missing_reason
 
     if bench is None:
-        reason = report.no_gpu() or missing.missing(0)
+        reason = report.no_gpu() or missing_reason(0)
         if reason is not None:
             raise BackendError(f"there is nothing to measure: {reason}")
-        from recur.cuda.measuring import OnGPU
+        from recur.ops.cuda.report import GpuTuningTarget
 
-        bench = OnGPU()
+        bench = GpuTuningTarget()
     made = {"recur": _version("recur"), "torch": _version("torch"), "date": time.strftime("%Y-%m-%d")}
     own = path or tuning.user_file(bench.device)
     # What is at another place than the user's own is not read by scans, but may have been begun before.
-    known = tuning.loads(own.read_bytes()) if own.exists() else tuning.table(bench.device)
+    known = tuning.loads(own.read_bytes()) if own.exists() else tuning.load_table(bench.device)
     found = tuning.tune(
         lambda done, total, what: screen.note(f"{done} of {total}{': ' + what if what else ''}"),
         bench,
@@ -196,8 +198,8 @@ def _tune(screen: Screen, minutes: float, path: Path | None, bench: Bench | None
         made,
     )
     written = tuning.save(found, own)
-    whole = len(bench.problems())
-    done = sum(kind in found.entries for kind in bench.problems())
+    whole = len(bench.tuning_keys())
+    done = sum(kind in found.entries for kind in bench.tuning_keys())
     rows = {"GPU": found.device, "problems": f"{done} of {whole}", "written to": str(written)}
     if done < whole:
         rows["to go on"] = "recur doctor --tune"
@@ -240,4 +242,4 @@ def _rows_of_cuda(cuda: dict[str, Any]) -> dict[str, str]:
         rows["measured"] = cuda["table"]
     if "missing" in cuda:
         return rows | {"missing": cuda["missing"]}
-    return rows | {f"state by {name}" if " " not in name else name: said for name, said in cuda["ways"].items()}
+    return rows | {f"state by {name}" if " " not in name else name: said for name, said in cuda["exchanges"].items()}

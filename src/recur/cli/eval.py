@@ -1,4 +1,4 @@
-"""recur eval: trained models, and n-grams, measured on a text or a table."""
+"""recur eval: evaluation of trained models and n-grams on a text or a table."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from recur.cli.display import show_models, show_texts, show_verdict
 from recur.cli.options import OpeningTexts, Output
 from recur.cli.predict import no_run
-from recur.cli.results import show_models, show_texts, show_verdict
 from recur.cli.screen import Screen
 from recur.errors import OptionError
 from recur.options import NonNegative, checked
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.tasks.contract import Predictor
+    from recur.tasks.common.predictor import Predictor
 
 verb = App(
     help_epilogue="""Examples:
@@ -89,7 +89,7 @@ def eval(
     max_change
         By how many per cent perplexity may rise with these weights.
     """
-    from recur.run import is_run
+    from recur.runs import is_run
     from recur.tasks import open_predictor
 
     screen = Screen(output)
@@ -107,7 +107,7 @@ def eval(
     groups = [runs] if ensemble and runs else [[run] for run in runs]
     predictors = [open_predictor(group, device, opening.trust) for group in groups]
     for predictor in predictors:
-        predictor.changed_text = opening.changed_text
+        predictor.changed_text, predictor.allow_path = opening.changed_text, opening.allow_path
         predictor.use_precision(precision)
     if len({predictor.task.on_text for predictor in predictors}) > 1:
         raise OptionError("some of these runs learned from texts and others from tables: measure them one by one")
@@ -150,7 +150,7 @@ def eval(
 def _in_fewer_bits(
     screen: Screen, weights: str, predictor: Predictor[Any], plain: JsonObject, measure: Callable[[], JsonObject]
 ) -> JsonObject:
-    """The row of a model again, with its weights in fewer bits, and by how many per cent its perplexity rose."""
+    """Evaluate a model again with quantized weights; return its row with the change of perplexity in per cent."""
     if "perplexity" not in plain:
         raise OptionError(f"--weights bounds a change of perplexity, and {predictor.name} has none")
     predictor.use_products(weights)
@@ -171,22 +171,22 @@ def _refuse_change(fewer: Sequence[JsonObject], max_change: float) -> None:
 
 
 def _measure(screen: Screen, predictor: Predictor[Any], texts: list[str], options: JsonObject) -> JsonObject:
-    from recur.tasks.verdict import judged
+    from recur.tasks.common.verdict import verdict_json
 
     with screen.busy(f"measuring {predictor.name}"):
         row = predictor.evaluate(texts or None, **options)
-    return row | judged(predictor, row)
+    return row | verdict_json(predictor, row)
 
 
 def _measure_text(
     screen: Screen, predictor: Predictor[Any], texts: list[str], ngrams: bool, options: JsonObject
 ) -> list[JsonObject]:
-    """A language model's row, and the n-gram's below it."""
-    from recur.tasks.verdict import judged
+    """Return the row of a language model and the rows of its n-gram baselines."""
+    from recur.tasks.common.verdict import verdict_json
 
     with screen.counting(f"measuring {predictor.name}") as progress:
         row = predictor.evaluate(texts or None, ngrams=ngrams, progress=progress, **options)
-    row |= judged(predictor, row)
+    row |= verdict_json(predictor, row)
     beside = row.pop("beside", ())
     if ngrams and not beside:
         screen.note(f"no n-gram beside it: what {predictor.name} learned from is not here, or was changed since")
@@ -194,8 +194,8 @@ def _measure_text(
 
 
 def _measure_arpa(path: Path, texts: list[str]) -> JsonObject:
-    from recur.ngram import read_arpa
-    from recur.tasks.language.baseline import ngram_row
-    from recur.text import Corpus
+    from recur.baselines.ngram import read_arpa
+    from recur.baselines.text_ngrams import evaluate_ngram
+    from recur.data.text import Corpus
 
-    return ngram_row(str(path), read_arpa(path), Corpus.of(*texts))
+    return evaluate_ngram(str(path), read_arpa(path), Corpus.of(*texts))

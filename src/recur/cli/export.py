@@ -1,4 +1,4 @@
-"""recur export: a trained model for another place."""
+"""recur export: export of a trained model to C, ONNX, HTML, torch.export or torch.nn."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from recur.errors import OptionError, listed
 
 verb = App(
     help_epilogue="""Examples:
-  recur export runs/book model.h                  one C99 header: cc -O2 main.c, no library but the C one
-  recur export runs/book model.h --quantize       its weights in 8 bits, a quarter of the size
-  recur export runs/book page.html                a page that opens without a network, to write with the model
-  recur export runs/names model.onnx              for ONNX Runtime: batch and time open, the state in and out
-  recur export runs/pairs model.onnx              two files: model.encode.onnx, and model.step.onnx for each symbol
-  recur export runs/book model.pt2                torch.export: opens where there is no recur
-  recur export runs/book model.safetensors        weights that torch.nn.LSTM, GRU or RNN loads
-  recur export runs/book --to c include/book.hpp --longest 4096 --json"""
+  recur export runs/book model.h                  one C99 header, no library but libm
+  recur export runs/book model.h --quantize       8-bit weights, a quarter of the size
+  recur export runs/book page.html                a page that works offline
+  recur export runs/names model.onnx              ONNX Runtime: dynamic batch and time, explicit state
+  recur export runs/pairs model.onnx              two files: model.encode.onnx and model.step.onnx
+  recur export runs/book model.pt2                torch.export: loads without recur
+  recur export runs/book model.safetensors        state dict of torch.nn.LSTM, GRU or RNN
+  recur export runs/book --to c include/book.hpp --max-length 4096 --json"""
 )
 
 ENDINGS = {".h": "c", ".onnx": "onnx", ".html": "html", ".pt2": "torch", ".safetensors": "safetensors"}
-"""What a file is, if nothing is said."""
+"""Target by file extension."""
 
 
 @verb.default
@@ -35,48 +35,46 @@ def export(
     *,
     to: str | None = None,
     quantize: bool | None = None,
-    longest: int | None = None,
+    max_length: int | None = None,
     name: str | None = None,
     plain: bool | None = None,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Write a trained model to a file that needs no recur. What the file computes is compared with the model first; if
-    it differs by more than rounding, nothing is kept.
+    """Export a trained model to a file that does not need recur. The outputs of the file are compared with PyTorch;
+    nothing is written if they differ by more than rounding.
 
     Parameters
     ----------
     run
-        The folder of a run.
+        Run folder.
     path
-        The file to write.
+        File to write.
     to
-        c, onnx, html, torch or safetensors; what the file's ending says, if not given.
+        c, onnx, html, torch or safetensors; default: by the file extension.
     quantize
-        Weights in 8 bits, with a scale for each row; if not given, a page has them and other files have float32.
-    longest
-        C: how many steps one call may read, for which memory is laid out; 1000, if not given.
+        8-bit weights with one scale per row; default: yes for html, no for other targets.
+    max_length
+        C: maximum number of steps per call, for static memory; default 1000.
     name
-        C: what names in the file begin with; model, if not given.
+        C: prefix of all names; default model.
     plain
-        Classifiers of texts: without --plain the network alone, not mixed with plain models of n-grams.
+        Text classifiers: --no-plain exports the network without the n-gram models.
     """
     from recur.export import TARGETS
     from recur.export import export as write
-    from recur.run import is_run
+    from recur.runs import is_run
     from recur.tasks import open_predictor
 
     screen = Screen(output)
     to = to or ENDINGS.get(path.suffix.lower())
     if to is None:
-        raise OptionError(
-            f"{path}: its ending does not say what it shall be; name it with --to: {listed(list(TARGETS))}"
-        )
+        raise OptionError(f"{path}: unknown file extension; choose the format with --to: {listed(list(TARGETS))}")
     if not is_run(run):
         raise OptionError(no_run([run]))
     if path.is_dir() or not path.parent.is_dir():
         raise OptionError(f"{path} is a folder" if path.is_dir() else f"{path.parent} is no folder")
-    asked: dict[str, Any] = {"quantize": quantize, "longest": longest, "name": name, "plain": plain}
+    asked: dict[str, Any] = {"quantize": quantize, "max_length": max_length, "name": name, "plain": plain}
     options = {option: value for option, value in asked.items() if value is not None}
     with screen.busy(f"writing {path.name}"):
         written = write(open_predictor([run], "cpu", opening.trust), to, path, **options)

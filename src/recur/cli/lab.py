@@ -1,8 +1,8 @@
-"""recur lab: short experiments that reproduce the textbook's arguments, one figure and one paragraph each."""
+"""recur lab: short experiments that reproduce arguments of the textbook, with one figure and one paragraph each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,10 +11,72 @@ from cyclopts import App, Parameter
 from recur.cli.options import Common, Opening
 from recur.cli.screen import Screen, table
 from recur.errors import OptionError
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.probes.lab import Experiment
-    from recur.typedefs import JsonObject
+    from recur.data.text import Vocab
+    from recur.diagnostics.labs import Experiment
+    from recur.diagnostics.labs.parameters import Network
+    from recur.utils.types import JsonObject
+
+
+def sizes_by_numbers(k: int, tau: int, network: JsonObject) -> Experiment:
+    """Compare sizes for k tokens without a text, with the network that `recur train` would use."""
+    from recur.data.text.tokenizers import SPECIALS
+    from recur.diagnostics.labs import parameters
+    from recur.tasks import make_options
+
+    if k < 1:
+        raise OptionError(f"--k must be at least 1, got {k}")
+    return parameters(k, _network(make_options("language", network), k + len(SPECIALS)), tau)
+
+
+def sizes_of_text(sources: Sequence[str], token: str, tau: int, network: JsonObject) -> Experiment:
+    from recur.data.text import Corpus, fit_vocab
+    from recur.diagnostics.labs import parameters
+    from recur.diagnostics.labs.parameters import count_text
+    from recur.tasks import make_options, task_class
+
+    corpus = Corpus.of(*sources)
+    vocab = fit_vocab(corpus, token)
+    made = make_options("language", {"texts": list(sources), "token": token, **network})
+    settled = task_class("language").settle(made)
+    return parameters(_types(vocab), _network(settled, len(vocab)), tau, count_text(corpus, vocab, tau))
+
+
+def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int, trust: bool) -> Experiment:
+    from recur.data.text import Corpus
+    from recur.diagnostics.labs import parameters
+    from recur.diagnostics.labs.parameters import Network, count_text
+    from recur.tasks import open_predictor
+    from recur.tasks.language.data import corpora
+    from recur.tasks.language.predictor import Language
+
+    language = open_predictor([run], "cpu", trust)
+    if not isinstance(language, Language):
+        raise OptionError(f"{run} is a run of the task {language.task.name}, and --run takes one of the task language")
+    if not sources:
+        language.find_texts("texts", "valid")
+    corpus = Corpus.of(*sources) if sources else corpora(language.options)[0]
+    network = Network(f"the network of {run}", language.model.size)
+    return parameters(_types(language.vocab), network, tau, count_text(corpus, language.vocab, tau))
+
+
+def _types(vocab: Vocab) -> int:
+    return int(vocab.predictable().sum())
+
+
+def _network(options: object, K: int) -> Network:
+    """Return the network of a language model's options with its number of parameters."""
+    from recur.diagnostics.labs.parameters import Network
+    from recur.models import LanguageModel
+    from recur.tasks.language.options import LanguageOptions
+
+    assert isinstance(options, LanguageOptions)
+    size = LanguageModel(K, options).size
+    deep = f" in {options.num_layers} layers" if options.num_layers > 1 else ""
+    return Network(f"A language model of {options.hidden_size} {options.cell} units{deep}", size)
+
 
 verb = App(
     name="lab",
@@ -30,13 +92,13 @@ Figure = Annotated[Path | None, Parameter(help="Where the figure goes (.png, .sv
 
 
 def _run(name: str, figure: Path | None, common: Common, experiment: Callable[[], Experiment]) -> JsonObject:
-    from recur.plotting import save
+    from recur.utils.files import save_figure
 
     screen = Screen(common)
     path = figure or Path(f"{name}.png")
     with screen.busy(name):
         found = experiment()
-        save(found.figure, path)
+        save_figure(found.figure, path)
     if name == "parameters":
         _show_sizes(screen, found.numbers)
     screen.show(found.paragraph)
@@ -48,17 +110,17 @@ def _run(name: str, figure: Path | None, common: Common, experiment: Callable[[]
 @verb.command
 def vanishing(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008  frozen
     """The gradient by lag: with σ, with tanh, and along the memory of an LSTM."""
-    from recur.probes import lab
+    from recur.diagnostics import labs
 
-    _run("vanishing", figure, common, lambda: lab.vanishing(common.seed))
+    _run("vanishing", figure, common, lambda: labs.vanishing(common.seed))
 
 
 @verb.command
 def exploding(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """The powers of W: eigenvalues inside the unit circle, on it and outside."""
-    from recur.probes import lab
+    from recur.diagnostics import labs
 
-    _run("exploding", figure, common, lambda: lab.exploding(common.seed))
+    _run("exploding", figure, common, lambda: labs.exploding(common.seed))
 
 
 @verb.command
@@ -78,33 +140,33 @@ def variance(
     target
         v*: the variance that their product should have; each weight then has its n-th root.
     """
-    from recur.probes import lab
+    from recur.diagnostics import labs
 
-    _run("variance", figure, common, lambda: lab.variance(common.seed, steps, target))
+    _run("variance", figure, common, lambda: labs.variance(common.seed, steps, target))
 
 
 @verb.command
 def truncation(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """What is learned of a dependency that is longer than the window of backpropagation."""
-    from recur.probes import lab
+    from recur.diagnostics import labs
 
-    _run("truncation", figure, common, lambda: lab.truncation(common.seed))
+    _run("truncation", figure, common, lambda: labs.truncation(common.seed))
 
 
 @verb.command
 def forget_gate(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """The gradient along the memory of an LSTM, for forget gates from shut to open."""
-    from recur.probes import lab
+    from recur.diagnostics import labs
 
-    _run("forget-gate", figure, common, lambda: lab.forget_gate(common.seed))
+    _run("forget-gate", figure, common, lambda: labs.forget_gate(common.seed))
 
 
 @verb.command
 def clipping(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """Gradient descent beside a cliff, with and without clipping."""
-    from recur.probes import lab
+    from recur.diagnostics import labs
 
-    _run("clipping", figure, common, lambda: lab.clipping(common.seed))
+    _run("clipping", figure, common, lambda: labs.clipping(common.seed))
 
 
 @verb.command
@@ -114,8 +176,8 @@ def parameters(
     k: Annotated[int | None, Parameter(name="--k")] = None,
     tau: int = 6,
     cell: str | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
+    hidden_size: int | None = None,
+    num_layers: int | None = None,
     run: Path | None = None,
     figure: Figure = None,
     opening: Opening = Opening(),  # noqa: B008
@@ -138,16 +200,15 @@ def parameters(
         The most tokens that are spanned.
     cell
         Of the network; that of `recur train`, if not given.
-    hidden
+    hidden_size
         Its units.
-    layers
+    num_layers
         Its layers.
     run
         Take this trained language model instead, with its vocabulary; without a text, that which it learned from.
     """
-    from recur.cli.sizes import sizes_by_numbers, sizes_of_run, sizes_of_text
 
-    given = {"cell": cell, "hidden": hidden, "layers": layers}
+    given = {"cell": cell, "hidden_size": hidden_size, "num_layers": num_layers}
     network = {name: value for name, value in given.items() if value is not None}
     if k is not None and (sources or run is not None):
         raise OptionError("--k takes the place of a text or a run; give one of them")
@@ -162,7 +223,7 @@ def parameters(
 
 
 def _show_sizes(screen: Screen, numbers: JsonObject) -> None:
-    from recur.probes.lab.parameters import short
+    from recur.diagnostics.labs.parameters import short
 
     ngrams = numbers.get("ngrams", [])
     columns = ("n-grams seen", "n-gram model") if ngrams else ()

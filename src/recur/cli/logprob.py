@@ -1,4 +1,4 @@
-"""recur logprob: how likely a model finds a text."""
+"""recur logprob: log-probability of a text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recur.cli.screen import Screen, printable, table
 from recur.errors import OptionError, TextError
 
 if TYPE_CHECKING:
-    from recur.typedefs import JsonObject
+    from recur.utils.types import JsonObject
 
 verb = App(
     name="logprob",
@@ -26,7 +26,7 @@ verb = App(
 )
 
 Measure = Callable[[str], list[tuple[str, float]]]
-"""From a text to its tokens in the order of reading, each with its log-probability."""
+"""Function from a text to its tokens in reading order, each with its log-probability."""
 
 
 @verb.default
@@ -78,16 +78,16 @@ def logprob(
 
 
 def _lines() -> list[str]:
-    """Of standard input, each a text of its own, blank ones included: the nth answer is that to the nth line."""
-    from recur.text.arriving import arriving
+    """Return the lines of standard input, blank ones included, so that answer n belongs to line n."""
+    from recur.data.text.labelled import read_standard_input
 
-    return [line for lines in arriving(blank=True) for line in lines]
+    return [line for lines in read_standard_input(blank=True) for line in lines]
 
 
 def _measure(path: Path, label: str | None, device: str, trust: bool) -> tuple[Measure, str]:
-    """What measures a text, and which way it reads."""
+    """Return the function that scores a text, and the reading direction."""
     if path.suffix == ".arpa":
-        from recur.ngram import read_arpa
+        from recur.baselines.ngram import read_arpa
 
         if label is not None:
             raise OptionError(f"{path} is an n-gram model, so --label has no use")

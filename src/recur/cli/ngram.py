@@ -1,4 +1,4 @@
-"""recur ngram: an n-gram model from a text, and how well it predicts another."""
+"""recur ngram: train an n-gram model and evaluate it on a text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from recur.cli.screen import Screen, facts
 from recur.errors import OptionError, TextError
 
 if TYPE_CHECKING:
-    from recur.ngram import Evaluation, NGram
-    from recur.text import Corpus
+    from recur.baselines.ngram import Evaluation, NGram
+    from recur.data.text import Corpus
 
 
 verb = App(
@@ -75,7 +75,7 @@ def ngram(
     load
         Read the model from an ARPA file instead of counting.
     """
-    from recur.text import Corpus
+    from recur.data.text import Corpus
 
     screen = Screen(common)
     if sample < 0:
@@ -101,7 +101,7 @@ def ngram(
         screen.note(remark)
     measured = None if held_out is None else _measured(screen, model, held_out)
     if save is not None:
-        from recur.ngram import write_arpa
+        from recur.baselines.ngram import write_arpa
 
         with screen.busy("writing"):
             write_arpa(model, save)
@@ -141,8 +141,8 @@ class Measured(NamedTuple):
 
 
 def _loaded(path: Path, text: TextOptions) -> NGram:
-    from recur.ngram import read_arpa
-    from recur.text import Characters, Words
+    from recur.baselines.ngram import read_arpa
+    from recur.data.text import Characters, Words
 
     if text.token == "subword":
         raise OptionError("an ARPA file does not hold the pieces of subwords; load one of char or word")
@@ -163,7 +163,7 @@ def _fitted(
     k: float,
     backward: bool,
 ) -> NGram:
-    from recur.ngram import fit
+    from recur.baselines.ngram import fit
 
     learning = "learning pieces" if text.token == "subword" else "counting tokens"
     with screen.busy(learning), screen.reading(train, "reading", train.characters) as tracked:

@@ -1,9 +1,10 @@
-"""Options that verbs share. Each group is one dataclass: its fields are the flags."""
+"""Options that several commands share. Each group is one dataclass whose fields are the flags."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -11,28 +12,31 @@ from cyclopts import Parameter
 from recur.options import Seed, checked
 
 if TYPE_CHECKING:
-    from recur.text import Corpus, Vocab
+    from recur.data.text import Corpus, Vocab
+
+PLAIN = Parameter(negative_iterable=(), json_list=False, json_dict=False)
+"""Defaults of every flag and argument: a value that begins with `[` or `{` is a file name or a text, not JSON."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What every verb takes."""
+    """Output options of every command."""
 
     json: Annotated[bool, Parameter(negative="")] = False
     """Print exactly one JSON object on standard output."""
 
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
-    """Print the result only: no notes, no progress."""
+    """Print only the result: no notes, no progress."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Common(Output):
-    """What every verb takes, but for those whose configuration has a seed of its own."""
+    """Options of every command whose configuration has no seed of its own."""
 
     seed: int = 0
-    """Where random numbers start; the same seed gives the same numbers."""
+    """Random seed; the same seed gives the same numbers."""
 
     def __post_init__(self) -> None:
         checked("seed", self.seed, Seed)
@@ -41,45 +45,50 @@ class Common(Output):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """For verbs that open runs."""
+    """Options of commands that open runs."""
 
     trust: Annotated[bool, Parameter(negative="")] = False
-    """Execute a cell that a run carries, though you have not trained with it; it is remembered by its SHA-256."""
+    """Execute a custom cell that a run, a sweep or a file of --config names, though you have not trained with it; it is
+    remembered by its SHA-256."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class OpeningTexts(Opening):
-    """… and what they learned from."""
+    """Options of commands that open runs and their training data."""
 
     changed_text: Annotated[bool, Parameter(negative="")] = False
-    """Go on though a text of the run was changed since."""
+    """Continue although a training file has changed since."""
+
+    allow_path: tuple[Path, ...] = ()
+    """Open this text of the run, a file or a folder outside of the run's folder, though you have not trained with it;
+    it is remembered by the SHA-256 of its name and content. Repeat the option for several."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How a text becomes tokens."""
+    """Tokenization of a text."""
 
     token: Literal["char", "word", "subword"] = "char"
-    """What a token is."""
+    """Unit of tokenization."""
 
     punctuation: bool = False
-    """Words: punctuation marks are tokens too, and each Chinese character is one."""
+    """Words: punctuation marks and Chinese characters are separate tokens."""
 
     lower: bool = False
-    """Words: drop case."""
+    """Words: convert to lower case."""
 
     min_freq: int = 1
-    """Tokens seen less often in training are unknown."""
+    """Tokens with fewer training occurrences become unknown."""
 
-    max_size: int | None = None
-    """Keep this many tokens at most, the four special ones included."""
+    max_vocab_size: int | None = None
+    """Maximum vocabulary size, including the four special tokens."""
 
     pieces: int = 2000
-    """Subwords: how many pieces sentencepiece learns."""
+    """Subwords: vocabulary size of sentencepiece."""
 
     def vocab(self, train: Corpus) -> Vocab:
-        from recur.text import fit_vocab
+        from recur.data.text import fit_vocab
 
         return fit_vocab(train, **dataclasses.asdict(self))

@@ -1,4 +1,4 @@
-"""recur predict: what a trained model makes of each line."""
+"""recur predict: predictions of a trained model, line by line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.attention import PANELS, draw, in_words
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError, shown
-from recur.typedefs import JsonObject
+from recur.utils.files import new_figure, save_figure
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.tasks.contract import Predictor
+    from recur.tasks.common.predictor import Predictor
+
+PANELS = 6
+"""Maximum number of sequences in an attention figure."""
+
+INCHES = 0.28
+"""Inches per symbol."""
+
+
+def in_words(attention: JsonObject) -> Iterator[str]:
+    """Yield for each output symbol the source symbol with the largest attention weight."""
+    for symbol, row in zip(attention["target"], attention["weights"], strict=True):
+        most = max(range(len(row)), key=row.__getitem__)
+        yield f"  {symbol} ← {attention['source'][most]} {row[most]:.2f}"
+
+
+def draw(found: Sequence[JsonObject], path: Path) -> None:
+    """Draw attention weights, one panel per sequence: output symbols downwards, source symbols across."""
+    found = found[:PANELS]
+    across, down = (max(len(one[side]) for one in found) for side in ("source", "target"))
+    figure, axes = new_figure(
+        len(found), width=max(3.0, INCHES * across + 1.5), height=len(found) * (INCHES * down + 1.2)
+    )
+    for axis, one in zip(axes, found, strict=True):
+        axis.imshow(one["weights"], cmap="Greys", vmin=0, vmax=1)
+        axis.set_xticks(range(len(one["source"])), one["source"], rotation=90)
+        axis.set_yticks(range(len(one["target"])), one["target"])
+        axis.xaxis.tick_top()
+    save_figure(figure, path)
+
 
 verb = App(
     help_epilogue="""Examples:
@@ -99,7 +128,7 @@ def predict(
     device
         cpu, cuda, cuda:N or auto.
     """
-    from recur.text.arriving import arriving
+    from recur.data.text.labelled import read_standard_input
 
     screen = Screen(output)
     model, files = open_runs(models, device, opening.trust)
@@ -133,7 +162,7 @@ def predict(
         screen.note(f"waiting for what to predict: type it here, {what}; Ctrl-D ends. Or name a file")
     inputs: Iterator[Iterable[str]]
     inputs = (
-        arriving()
+        read_standard_input()
         if not files
         else (
             _Lines(name, model.takes_lines) if (given := model.read_inputs(name)) is None else given for name in files
@@ -160,7 +189,7 @@ def predict(
         draw(looked, figure)
         screen.note(f"drawn to {figure}")
     if cut:
-        screen.note(f"{cut} did not end by themselves and were cut; --longest of training is the bound")
+        screen.note(f"{cut} did not end by themselves and were cut; --max-length of training is the bound")
     if unknown:
         named = ", ".join(f"{shown(what)} ({n})" for what, n in unknown.most_common(10))
         screen.note(f"never seen in training, and in how many inputs: {named}{', …' * (len(unknown) > 10)}")
@@ -173,8 +202,8 @@ def no_run(named: Sequence[Path]) -> str:
 
 
 def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predictor[Any], list[str]]:
-    """The runs among what was named, as one model, and the rest."""
-    from recur.run import is_run
+    """Open the runs among the paths as one model; return it and the other paths."""
+    from recur.runs import is_run
     from recur.tasks import open_predictor
 
     runs = [path for path in models if is_run(path)]
@@ -184,13 +213,13 @@ def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predict
 
 
 class _Lines:
-    """The lines of a file, which has a name."""
+    """Lines of a named file."""
 
     def __init__(self, name: str, each_is_an_input: bool) -> None:
         self.name, self.each_is_an_input = name, each_is_an_input
 
     def __iter__(self) -> Iterator[str]:
-        from recur.text.pairs import read_lines
+        from recur.data.text.labelled import read_lines
 
         for number, line in enumerate(read_lines(self.name), start=1):
             if self.each_is_an_input and not line.strip():

@@ -1,4 +1,4 @@
-"""recur resume: go on with a run exactly where it stopped."""
+"""recur resume: resume a stopped run from its checkpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cyclopts import App
 from recur.cli.options import OpeningTexts, Output
 from recur.cli.screen import Screen
 from recur.cli.train import watch
-from recur.launch import hush, launch
+from recur.utils.processes import hush, launch
 
 verb = App(
     help_epilogue="""Examples:
-  recur resume runs/book                      what was left of its budget
+  recur resume runs/book                      the rest of its budget
   recur resume runs/book --epochs 5           five more epochs"""
 )
 
@@ -31,37 +31,38 @@ def resume(
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Go on with a run exactly where it stopped.
+    """Resume a stopped run from its checkpoint.
 
-    Weights, optimiser, random numbers, the place in the text and the hidden state are those of the checkpoint, so that
-    a run that was stopped ends as one that was not.
+    The checkpoint holds weights, optimizer, random states, data position and hidden state, so that a resumed run ends
+    with the same numbers as an uninterrupted one.
 
     Parameters
     ----------
     run
-        The run's folder.
+        Run folder.
     epochs
-        So many more passes over the text.
+        Train this many more epochs.
     steps
-        So many more steps.
+        Train this many more steps.
     minutes
-        So many more minutes.
+        Train this many more minutes.
     device
-        Go on there: cpu, cuda, cuda:N or auto; where it was, if not given.
+        cpu, cuda, cuda:N or auto; default: the device of the run.
     """
     hush(launch())
     from recur.tasks import options_of_run
-    from recur.train import joined
-    from recur.train import resume as resume_run
+    from recur.training import process_group
+    from recur.training import resume as resume_run
 
     at, given = launch(), ("auto", "none")
     if at.size > 1:
-        from recur.run import Run
+        from recur.runs import Run
 
         before = options_of_run(Run.open(run), code=False)
         given = device or before.device, before.compress
     more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes, "device": device}
     more |= {"trust": opening.trust, "changed_text": opening.changed_text}
+    more["allow_path"] = opening.allow_path
     screen = Screen(output, silent=at.rank > 0)
-    with joined(at, *given) as ranks:
-        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, ranks=ranks))
+    with process_group(at, *given) as group:
+        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, group=group))

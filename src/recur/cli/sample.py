@@ -1,7 +1,8 @@
-"""recur sample: write text with a trained model."""
+"""recur sample: generate text with a trained model."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -48,39 +49,38 @@ def sample(
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Write text with a trained model, one step a token.
+    """Generate text with a trained model.
 
     Parameters
     ----------
     run
-        The run's folder.
+        Run folder.
     prompt
-        What to go on from; of a model trained with --direction backward, the end of the text: it writes what leads
-        up to it.
+        Prompt to continue; a model trained with --direction backward generates the text before it.
     label
-        Models of lines with labels: write one of this label.
+        Conditional models: label of the generated line.
     length
-        How many tokens; 200, if not given. Lines end by themselves.
+        Number of tokens; default 200. Lines of conditional models end by themselves.
     temperature
-        Below 1 it is safer, above 1 wilder.
+        Sampling temperature: below 1 more likely text, above 1 more varied text.
     top_k
-        Choose among the k likeliest tokens only; 0 is all, 1 always the likeliest.
+        Sample from the k most likely tokens; 0: all, 1: always the most likely.
     top_p
-        Choose among the likeliest that together have this probability.
+        Nucleus sampling: sample from the most likely tokens with this total probability.
     min_p
-        Choose among those with at least this share of the likeliest one's probability.
+        Sample from tokens with at least this fraction of the highest probability.
     beam
-        Search for the likeliest text with a beam of this width instead of drawing one.
+        Beam search with this width instead of sampling.
     samples
-        How many texts, as one batch.
+        Number of texts, generated as one batch.
     stop
-        End before this text comes up.
+        Stop before this text.
     interactive
-        Ask for prompts, one after the other.
+        Read prompts interactively.
     seed
-        The same seed, the same text; another each time, if not given.
+        Random seed; default: a new one each time.
     weights
-        Keep the weights of the recurrent layers in fewer bits; what that costs is measured by `recur eval --weights`.
+        Precision of the recurrent weights; `recur eval --weights` evaluates the loss of quality.
     device
         cpu, cuda, cuda:N or auto.
     """
@@ -97,13 +97,11 @@ def sample(
     choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     drawn = (samples, stop, temperature, top_k, top_p, min_p) != (1, "", 1.0, 0, 1.0, 0.0)
     if beam and drawn:
-        raise OptionError(
-            "a beam searches for the likeliest text: --samples, --stop and what draws have no use with it"
-        )
+        raise OptionError("--beam is a search: it cannot be combined with --samples, --stop or sampling options")
     if isinstance(model, ConditionalWriter):
         if prompt or length is not None or stop or interactive:
             raise OptionError(
-                "lines of a label begin and end by themselves: no --prompt, --length, --stop, --interactive"
+                "a conditional model generates whole lines: --prompt, --length, --stop and --interactive do not apply"
             )
         if label is None:
             raise OptionError(f"which label? --label, one of: {', '.join(sorted(model.labels))}")
@@ -112,7 +110,7 @@ def sample(
         screen.result({"run": str(run), "label": label, "samples": texts})
         return
     if not isinstance(model, Language):
-        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {run}")
+        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {shlex.quote(str(run))}")
     if label is not None:
         raise OptionError(f"{run} was not trained with --task conditional, so --label has no use")
     length = 200 if length is None else length
@@ -128,20 +126,22 @@ def sample(
             screen.write(text + prompt if model.backward else prompt + text)
         screen.result({"run": str(run), "prompt": prompt, "direction": model.options.direction, "samples": texts})
         return
-    _stream(model, prompt, length, stop, seed, choice)
+    _stream(screen, model, prompt, length, stop, seed, choice)
 
 
-def _stream(model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]) -> None:
+def _stream(
+    screen: Screen, model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]
+) -> None:
     if model.backward:  # its first piece is the last of the text
-        sys.stdout.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt + "\n")
+        screen.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt)
         return
     pieces = model.stream(prompt, length, stop, seed, **choice)
     first = next(pieces, "")  # a prompt that cannot be read is refused before anything is written
-    sys.stdout.write(prompt + first)
+    screen.write(prompt + first, end="")
     for piece in pieces:
-        sys.stdout.write(piece)
+        screen.write(piece, end="")
         sys.stdout.flush()
-    sys.stdout.write("\n")
+    screen.write("")
 
 
 def _converse(
@@ -163,6 +163,6 @@ def _converse(
         if not prompt:
             return
         try:
-            _stream(model, prompt, length, stop, seed, choice)
+            _stream(screen, model, prompt, length, stop, seed, choice)
         except RecurError as error:
             screen.note(str(error))

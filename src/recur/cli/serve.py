@@ -1,4 +1,4 @@
-"""recur serve: trained models for many, over HTTP."""
+"""recur serve: HTTP server for trained models."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from recur.cli.options import Opening, Output
-from recur.cli.screen import Screen
+from recur.cli.screen import Screen, VisibleFormatter
 from recur.errors import OptionError, RecurError
-from recur.web.address import address_of, check_address, listen
+from recur.serve.server import check_address, listen, server_url
 
 if TYPE_CHECKING:
-    from recur.serve.models import Models
+    from recur.serve.models import ModelVersions
 
 verb = App(
     help_epilogue="""Examples:
@@ -96,11 +96,10 @@ def serve(
     _check(port, host, token, no_token, sessions)
     try:
         from recur.serve.app import make_app
-        from recur.serve.hub import Hub
-        from recur.serve.limits import Limits
-        from recur.serve.models import Models
-        from recur.serve.server import make_server
-        from recur.web.guard import LOOPBACK
+        from recur.serve.models import ModelVersions
+        from recur.serve.registry import Registry, make_model_server
+        from recur.serve.schemas import Limits
+        from recur.serve.server import LOOPBACK
     except ImportError:
         raise RecurError("serving needs starlette, uvicorn and websockets: pip install 'recur[serve]'") from None
     for name, value in (("idle", idle), ("keep", keep), ("grace", grace)):
@@ -109,14 +108,16 @@ def serve(
     if rate < 0 or max_tokens < 1 or threads < 0:
         raise OptionError("--rate and --threads must not be negative, and --max-tokens at least 1")
     limits = Limits(rate=rate, max_tokens=max_tokens, sessions=sessions, idle=60 * idle, keep=3600 * keep, grace=grace)
-    logging.basicConfig(format="recur: %(message)s", level=logging.ERROR)
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("recur: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.ERROR)
     with listen(host, port) as listening:  # before models are loaded
-        models = Models(runs, limits, device, opening.trust, products)
-        hub = Hub(models, limits, spill, threads)
+        models = ModelVersions(runs, limits, device, opening.trust, products)
+        hub = Registry(models, limits, spill, threads)
         hosts = (*LOOPBACK, host) if not token else None  # who is given a token may come under any name
         tokens = () if no_token else token or (secrets.token_urlsafe(24),)
-        server = make_server(make_app(hub, tokens, hosts), hub, watch=watch)
-        _announce(screen, models, address_of(listening, host), tokens, generated=not token)
+        server = make_model_server(make_app(hub, tokens, hosts), hub, watch=watch)
+        _announce(screen, models, server_url(listening, host), tokens, generated=not token)
         server.run(sockets=[listening])
 
 
@@ -130,8 +131,8 @@ def _check(port: int, host: str, token: tuple[str, ...], no_token: bool, session
         raise OptionError(f"--sessions must lie in 1 … 100,000,000, got {sessions:,}")
 
 
-def _announce(screen: Screen, models: Models, address: str, tokens: tuple[str, ...], generated: bool) -> None:
-    """Where it is, what it has, and a line to try."""
+def _announce(screen: Screen, models: ModelVersions, address: str, tokens: tuple[str, ...], generated: bool) -> None:
+    """Print the address, the models and an example request."""
     for served in models:
         what = "completions, sessions" if served.writes else "sessions" if not served.no_sessions else "predictions"
         note = f" (no sessions: {served.no_sessions})" if served.no_sessions else ""
@@ -142,7 +143,7 @@ def _announce(screen: Screen, models: Models, address: str, tokens: tuple[str, .
     screen.show(f"served until Ctrl-C at {address}/v1" + (f", token {tokens[0]}" if tokens and generated else ""))
     screen.show(f"try: curl {address}{path}{header} -H 'Content-Type: application/json' -d '{body}'")
     screen.result({
-        "address": address, "models": [served.described() for served in models],
+        "address": address, "models": [served.describe() for served in models],
         **({"token": tokens[0]} if tokens and generated else {}),
     })  # fmt: skip
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""recur stats: what a text is made of."""
+"""recur stats: statistics of a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recur.cli.options import Common, TextOptions
 from recur.cli.screen import Screen, printable, table
 
 if TYPE_CHECKING:
-    from recur.ngram.statistics import Statistics
+    from recur.baselines.ngram.statistics import Statistics
 
 
 verb = App(
@@ -63,9 +63,9 @@ def stats(
     figure
         Draw counts against ranks, on logarithmic axes, to this file (.png, .svg or .pdf).
     """
-    from recur.ngram.statistics import describe
-    from recur.ngram.statistics import figure as draw
-    from recur.text import Corpus
+    from recur.baselines.ngram.statistics import describe
+    from recur.baselines.ngram.statistics import figure as draw
+    from recur.data.text import Corpus
 
     screen = Screen(common)
     corpus = Corpus.of(*(sources or ["pydoc"]))

@@ -1,8 +1,9 @@
-"""recur studio: a local page over a folder of runs."""
+"""recur studio: local web page for a folder of runs."""
 
 from __future__ import annotations
 
 import secrets
+import shlex
 import signal
 import sys
 import webbrowser
@@ -15,7 +16,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.web.address import address_of, check_address, listen
+from recur.serve.server import check_address, listen, server_url
 
 verb = App(
     help_epilogue="""Examples:
@@ -62,9 +63,8 @@ def studio(
     if token is not None and not (token and token.isprintable()):
         raise OptionError("--token must be at least one character that can be printed")
     try:
+        from recur.serve.server import LOOPBACK, make_server
         from recur.studio.app import end_training, make_app
-        from recur.web.guard import LOOPBACK
-        from recur.web.server import make_server
     except ImportError:
         raise RecurError("the studio needs starlette and uvicorn: pip install 'recur[studio]'") from None
     with listen(host, port) as listening:
@@ -72,7 +72,7 @@ def studio(
         token = token or secrets.token_urlsafe(24)
         app = make_app(folder, token, hosts, opening.trust, read_only)
         server = make_server(app)
-        address = f"{address_of(listening, host)}/?token={quote(token)}"
+        address = f"{server_url(listening, host)}/?token={quote(token)}"
         screen.show(f"{folder} is served until Ctrl-C at {address}")
         screen.result({"address": address, "folder": str(folder)})
         sys.stdout.flush()
@@ -83,7 +83,7 @@ def studio(
             server.run(sockets=[listening])
         finally:
             if stopped := end_training(app):
-                screen.note(f"{stopped} was stopped; go on with: recur resume {folder / stopped}")
+                screen.note(f"{stopped} was stopped; go on with: recur resume {shlex.quote(str(folder / stopped))}")
 
 
 def _leave(*_: object) -> None:

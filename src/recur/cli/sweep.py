@@ -1,64 +1,68 @@
-"""recur sweep: search for good options of a task, each trial a run."""
+"""recur sweep: search for good options of a task; each trial is a run."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Output
+from recur.cli.options import PLAIN, Opening, Output
 from recur.cli.screen import Screen, table
 from recur.cli.task_flags import RUN, call, flag_app, split_arguments
 from recur.cli.train import interruptible
 from recur.errors import OptionError
-from recur.launch import launch
+from recur.utils.processes import launch
 
 if TYPE_CHECKING:
-    from recur.sweeps import Sweep
-    from recur.sweeps.folder import Trial
+    from rich.status import Status
+
+    from recur.training.sweeps import Sweep
+    from recur.training.sweeps.record import Trial
 
 EXAMPLES = """Examples:
   recur sweep names.tsv --task classify --trials 30
-  recur sweep names.tsv --task classify --hidden 128 --search rate --search dropout_input=0:0.5
-  recur sweep book.txt --minutes 2 --total-minutes 60 --search cell=gru,lstm --search rate=0.002:0.03:log
+  recur sweep names.tsv --task classify --hidden-size 128 --search lr --search dropout_input=0:0.5
+  recur sweep book.txt --minutes 2 --total-minutes 60 --search cell=gru,lstm --search lr=0.002:0.03:log
   recur sweep --resume sweeps/names --trials 60"""
 
 verb = App(help_flags=[], version_flags=[])
-"""What it takes depends on the task, as with `recur train`."""
+"""The flags depend on the task, as with `recur train`."""
 
 
 @verb.default
 def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Search for good options."""
     if launch().size > 1:
-        raise OptionError("a sweep runs its trials from one process: leave torchrun or srun away")
+        raise OptionError("a sweep runs its trials in one process: run it without torchrun or srun")
     if any(argument == "--resume" or argument.startswith("--resume=") for argument in arguments):
         _resuming()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return
     task, why, fields, rest = split_arguments(arguments)
 
-    def begin(fields: dict[str, Any], *, output: Output, **asked: Any) -> None:
-        from recur.sweeps import sweep as search_options
+    def begin(fields: dict[str, Any], *, output: Output, opening: Opening, **asked: Any) -> None:
+        from recur.training.sweeps import sweep as search_options
 
         screen = Screen(output)
         if why:
             screen.note(why)
         asked = {name: value for name, value in asked.items() if value is not None}
+        asked["trust"] = opening.trust
         _watch(screen, lambda **watching: search_options(task=task, **asked, **watching, **fields))
 
-    call(flag_app(task, fields, begin, EXAMPLES, _rest), task, rest)
+    call(flag_app(task, fields, begin, EXAMPLES, _rest, everything="--help-all" in arguments), task, rest)
 
 
 def _rest(
     *,
-    task: Annotated[str | None, Parameter(help="What to learn; if not given, the file decides.", group=RUN)] = None,
-    config: Annotated[Path | None, Parameter(help="Options from a TOML file, below what is typed.", group=RUN)] = None,
-    trials: Annotated[int, Parameter(help="So many runs, the first with the task's own defaults.", group=RUN)] = 30,
+    task: Annotated[str | None, Parameter(help="Task; by default recognised from the file.", group=RUN)] = None,
+    config: Annotated[Path | None, Parameter(help="TOML file with options; flags override it.", group=RUN)] = None,
+    trials: Annotated[int, Parameter(help="Number of trials; the first has the defaults of the task.", group=RUN)] = 30,
     search: Annotated[
         list[str] | None,
         Parameter(
-            help="An option to search for, by name or with a range: rate=0.001:0.01:log, hidden=64:256, cell=gru,lstm. "
+            help="An option to search, by name or with a range: lr=0.001:0.01:log, hidden_size=64:256, cell=gru,lstm. "
             "If not given, those of the task that are worth it and not typed. Repeat it for several.",
             group=RUN,
         ),
@@ -73,15 +77,22 @@ def _rest(
         Path | None,
         Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
     ] = None,
-    resume: Annotated[Path | None, Parameter(help="Go on with the sweep in this folder.", group=RUN)] = None,
+    resume: Annotated[Path | None, Parameter(help="Resume the sweep in this folder.", group=RUN)] = None,
+    opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
     output: Annotated[Output, Parameter(name="*", group=RUN, show_default=False)] = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Search for good options of a task with Optuna: train many runs, leave those that fall behind, and say which is
-    best on the validation part, with the command that trains it. Stop it at any moment: the same command goes on."""
+    """Search for good options of a task with Optuna: train many runs, prune the worst, and report the best on the
+    validation set with the command that trains it. A stopped sweep is resumed by the same command."""
 
 
 def _resuming() -> App:
-    app = App(suppress_keyboard_interrupt=False, name="recur sweep", help_format="plaintext", version_flags=[])
+    app = App(
+        suppress_keyboard_interrupt=False,
+        name="recur sweep",
+        help_format="plaintext",
+        version_flags=[],
+        default_parameter=PLAIN,
+    )
 
     @app.default
     def go_on(
@@ -89,37 +100,41 @@ def _resuming() -> App:
         resume: Path,
         trials: int = 30,
         total_minutes: float | None = None,
+        allow_path: tuple[Path, ...] = (),
+        opening: Opening = Opening(),  # noqa: B008
         output: Output = Output(),  # noqa: B008
     ) -> None:
-        """Go on with a sweep until it has so many trials."""
-        from recur.sweeps import resume_sweep
+        """Resume a sweep until it has so many trials."""
+        from recur.training.sweeps import resume_sweep
 
-        asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes}
+        asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes, "allow_path": allow_path}
+        asked["trust"] = opening.trust
         _watch(Screen(output), lambda **watching: resume_sweep(resume, **asked, **watching))
 
     return app
 
 
 def _watch(screen: Screen, run: Any) -> None:
-    """The trials on the screen; Ctrl-C saves and says how to go on."""
-    from recur.tasks.metrics import better, show
+    """Print the trials while they run; Ctrl-C stops the sweep and prints how to resume it."""
+    from recur.tasks.common.metrics import format_metric, is_better
 
     best: list[Trial] = []
-    status = screen.err.status("") if screen.err.is_terminal and not screen.quiet else None
+    spinner: Status | None = None
 
     def watcher(trial: Trial) -> None:
+        nonlocal spinner
         drawn = "  ".join(f"{name} {_short(value)}" for name, value in trial.params.items()) or "the task's defaults"
         if trial.state == "running":
-            if status is not None:
-                status.update(f"{trial.run}  {drawn}")
-                status.start()
+            if screen.err.is_terminal and not screen.quiet:
+                spinner = screen.status(f"{trial.run}  {drawn}")
+                spinner.start()
             return
-        if status is not None:
-            status.stop()
+        if spinner is not None:
+            spinner.stop()
         metric = metrics[0] if metrics else ""  # of a trial that failed before it began
-        value = "" if trial.value is None else show(metric, trial.value)
+        value = "" if trial.value is None else format_metric(metric, trial.value)
         if trial.state == "complete" and trial.value is not None:
-            if not best or best[0].value is None or better(metric, trial.value, best[0].value):
+            if not best or best[0].value is None or is_better(metric, trial.value, best[0].value):
                 best[:] = [trial]
                 value += "  best so far"
         elif trial.state == "pruned":
@@ -138,12 +153,12 @@ def _watch(screen: Screen, run: Any) -> None:
         try:
             found: Sweep = run(watcher=watcher, callback=callback, interrupt=stop)
         finally:
-            if status is not None:
-                status.stop()
+            if spinner is not None:
+                spinner.stop()
     _show(screen, found)
     screen.result(found.as_dict())
     if found.stopped:
-        screen.note(f"go on with: recur sweep --resume {found.path}")
+        screen.note(f"go on with: recur sweep --resume {shlex.quote(str(found.path))}")
         raise KeyboardInterrupt
 
 
@@ -171,4 +186,4 @@ def _show(screen: Screen, found: Sweep) -> None:
 
 
 FIRST = 5
-"""Options whose importance is said."""
+"""Number of options whose importance is printed."""

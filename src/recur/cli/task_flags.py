@@ -1,7 +1,7 @@
-"""The flags of `recur train`: the fields of the task's options, by construction.
+"""Flags of `recur train` and `recur sweep`, generated from the fields of the task's options.
 
-Which task it is, the arguments say (--task, or the file of --config), or the files do. What is typed stands above what
-the file of --config says; what neither says is the task's own default.
+The task comes from --task, from the file of --config, or is recognised from the training files. A flag overrides the
+value in the file of --config; the default of the task applies to options that neither sets.
 """
 
 from __future__ import annotations
@@ -14,30 +14,35 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from cyclopts import App, Group, Parameter, UnknownOptionError
 
-from recur.cli.options import Opening, Output
+from recur.cli.options import PLAIN, Opening, Output
 from recur.errors import OptionError
 from recur.models.options import NetworkOptions
-from recur.options import Options, documentation, field_of, group_of, hints, value_of
+from recur.options import Options, documentation, field_of, flag_of, group_of, hints, value_of
 from recur.tasks import options_class, read_config, refusal, task_names
-from recur.tasks.defaults import GROUPS, shown_default
-from recur.tasks.options import TaskOptions
-from recur.tasks.recognise import choose_task
+from recur.tasks.common.options import TaskOptions
+from recur.tasks.common.registry import GROUPS, choose_task, shown_default
+from recur.utils.trust import name_cell
 
-HELP = ("--help", "-h")
+HELP = ("--help", "-h", "--help-all")
+
+COMMON = (
+    "task", "config", "out", "cell", "hidden_size", "num_layers", "batch_size", "lr", "epochs", "minutes",
+)  # fmt: skip
+"""Options that --help describes; --help-all describes every option."""
 
 Begin = Callable[..., None]
-"""Called with the fields of the task's options that are set, and by name with what the command takes beside them."""
+"""begin(fields, **others): fields of the task's options that are set; the other flags of the command by name."""
 
 
 class Arguments(NamedTuple):
-    """The arguments of `recur train`, looked through."""
+    """Parsed arguments of `recur train`: the task and the options of the configuration file."""
 
     task: str | None
-    """None where only help is asked for."""
+    """None if only help is requested."""
     why: str
-    """How the task was found, if the user did not say it."""
+    """How the task was recognised; empty if the user named it."""
     fields: dict[str, object]
-    """What the file of --config sets."""
+    """Options that the file of --config sets."""
     rest: list[str]
     """The arguments without --task and --config."""
 
@@ -48,7 +53,7 @@ def split_arguments(arguments: Sequence[str]) -> Arguments:
     fields: dict[str, object] = {}
     if named is not None:
         rest = _without(rest, "config")
-        fields = read_config(Path(named))
+        fields = read_config(Path(named), trusting="--trust" in rest)
         found = fields.pop("task", None)
         if found is not None and not isinstance(found, str):
             raise OptionError(f"{named}: task must be text, got {found!r}")
@@ -74,14 +79,14 @@ def split_arguments(arguments: Sequence[str]) -> Arguments:
 
 
 def _take(arguments: Sequence[str], name: str) -> str | None:
-    """The value of a flag, written --name value or --name=value."""
+    """Return the value of a flag, written --name value or --name=value; None if it is absent."""
     found = None
     if sum(argument == f"--{name}" or argument.startswith(f"--{name}=") for argument in arguments) > 1:
         raise OptionError(f"--{name} is given twice")
     for k, argument in enumerate(arguments):
         if argument == f"--{name}":
             if k + 1 == len(arguments):
-                raise OptionError(f"--{name} needs a value behind it")
+                raise OptionError(f"--{name} needs a value")
             found = arguments[k + 1]
         elif argument.startswith(f"--{name}="):
             found = argument.partition("=")[2]
@@ -101,9 +106,9 @@ def _without(arguments: Sequence[str], name: str) -> list[str]:
 
 
 def _positional(arguments: Sequence[str]) -> list[str]:
-    """What is neither a flag nor the value of one."""
+    """Return the arguments that are neither flags nor values of flags."""
     every = {name: hint for task in task_names() for name, hint in hints(options_class(task)).items()}
-    switches = {"json", "quiet", "tensorboard", "trust", "help"} | {
+    switches = {"json", "quiet", "tensorboard", "trust", "help", "help_all"} | {
         n for n, hint in every.items() if value_of(hint) is bool
     }
     found, skip = [], False
@@ -122,21 +127,34 @@ def _positional(arguments: Sequence[str]) -> list[str]:
 
 
 def flag_app(
-    task: str | None, fields: Mapping[str, object], begin: Begin, examples: str, rest: Callable[..., None] | None = None
+    task: str | None,
+    fields: Mapping[str, object],
+    begin: Begin,
+    examples: str,
+    rest: Callable[..., None] | None = None,
+    everything: bool = False,
 ) -> App:
-    """A command whose flags are a task's options; without one, help on what tasks share. What it takes beside them is
-    the signature of `rest`; that of `recur train`, if none is given."""
+    """Return a command whose flags are the options of a task.
+
+    task: None prints help on the options that all tasks share.
+    rest: a function whose signature is the command's other flags; by default those of `recur train`.
+    everything: describe every option in help, in groups; by default only the common ones.
+    """
     cls: type[Options] = options_class(task) if task is not None else _Shared
     texts = documentation(cls)  # once: it reads the sources of a dozen classes
-    parameters = [_parameter(cls, task, name, texts[name]) for name in cls.names() if name != "texts"]
+    parameters = [_parameter(cls, task, name, texts[name], everything) for name in cls.names() if name != "texts"]
     takes_texts = task is None or "texts" in cls.names()
-    first = Annotated[str, Parameter(help=_texts_help(task), group=Group("Data", sort_key=1))]
+    data = Group("Data", sort_key=1) if everything else OPTIONS
+    first = Annotated[str, Parameter(help=_texts_help(task), group=data)]
     positional = [inspect.Parameter("texts", inspect.Parameter.VAR_POSITIONAL, annotation=first)] if takes_texts else []
-    beside = inspect.signature(rest or _rest, eval_str=True).parameters
+    beside = dict(inspect.signature(rest or _rest, eval_str=True).parameters)
+    if not everything:
+        beside = {name: _shortened(parameter, rest is None) for name, parameter in beside.items()}
 
     def run(*texts: str, **typed: Any) -> None:
         kept = {name: typed.pop(name, p.default) for name, p in beside.items()}
         given = {name: value for name, value in typed.items() if value is not None}
+        name_cell(given.get("cell"))
         if fields.get("tuned_on") and given:  # what is typed beside a recipe is not for its rule to change
             given["untouched"] = (*given.get("untouched", ()), *given)
         if texts:
@@ -151,17 +169,18 @@ def flag_app(
         name="recur train" if rest is None else "recur sweep",
         help=_about(task) if rest is None else (rest.__doc__ or ""),
         help_format="plaintext",
-        help_epilogue=examples,
+        help_epilogue=examples if everything else _short_epilogue(task, cls, examples, rest is None),
+        help_flags=HELP,
         version_flags=[],
-        default_parameter=Parameter(negative_iterable=(), consume_multiple=False),
+        default_parameter=Parameter.combine(PLAIN, Parameter(consume_multiple=False)),
     )
     app.default(run)
-    app["--help"].group = (RUN,)
+    app["--help"].group = (RUN if everything else OPTIONS,)
     return app
 
 
 def call(app: App, task: str | None, arguments: Sequence[str]) -> None:
-    """Run a command; a flag of another task is said to be that."""
+    """Run a command; a flag that belongs to another task is reported as such."""
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except UnknownOptionError as error:
@@ -172,43 +191,64 @@ def call(app: App, task: str | None, arguments: Sequence[str]) -> None:
 
 
 def explain(error: UnknownOptionError, task: str) -> str | None:
-    """What to say of a flag that this task does not have, if another task has it."""
+    """Return the message for a flag that only other tasks have; None if no task has it."""
     keyword = error.token.keyword or error.token.value
     name = field_of(keyword.removeprefix("--").removeprefix("no-").replace("-", "_"))
     if name == "texts":
-        return "texts have no flag: recur train FILE"
+        return "training files are positional arguments: recur train FILE"
     owned = any(name in options_class(other).names() for other in task_names())
     return refusal(task, name, keyword) if owned else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Shared(TaskOptions, NetworkOptions):
-    """The options that every task, or every recurrent one, reads."""
+    """Options that all tasks, or all recurrent ones, share."""
 
 
 RUN = Group("Run", sort_key=9)
+OPTIONS = Group("Options", sort_key=1)
+"""The one group of the short help."""
+
+
+def _shortened(parameter: inspect.Parameter, train: bool) -> inspect.Parameter:
+    """Return a flag of the command for the short help: without a group of its own, and hidden unless it is common."""
+    shown = parameter.name in COMMON or (not train and parameter.name not in ("opening", "output"))
+    return parameter.replace(annotation=Annotated[parameter.annotation, Parameter(group=OPTIONS, show=shown)])
+
+
+def _short_epilogue(task: str | None, cls: type[Options], examples: str, train: bool) -> str:
+    """Return the text below the short help: names of the task's own options, how to see every option, examples."""
+    command = f"recur {'train' if train else 'sweep'}{f' --task {task}' if task else ''}"
+    own = [flag_of(name) for name in cls.names() if group_of(cls, name) not in ORDER and name not in (*COMMON, "texts")]
+    lines = [f"Options of {task} alone: {', '.join(own)}"] if task is not None and own else []
+    lines.append(f"`{command} --help-all` lists every option.")
+    return "\n\n".join([*lines, "\n".join(examples.splitlines()[:SHORT_EXAMPLES])])
+
+
+SHORT_EXAMPLES = 5
+"""Lines of examples in the short help."""
 
 
 def _rest(
     *,
-    task: Annotated[str | None, Parameter(help="What to learn; if not given, the file decides.", group=RUN)] = None,
-    config: Annotated[Path | None, Parameter(help="Options from a TOML file, below what is typed.", group=RUN)] = None,
-    out: Annotated[Path | None, Parameter(help="The run's folder; runs/NAME-TIME, if not given.", group=RUN)] = None,
+    task: Annotated[str | None, Parameter(help="Task; by default recognised from the file.", group=RUN)] = None,
+    config: Annotated[Path | None, Parameter(help="TOML file with options; flags override it.", group=RUN)] = None,
+    out: Annotated[Path | None, Parameter(help="Run folder; default: runs/NAME-TIME.", group=RUN)] = None,
     folds: Annotated[
         int | None,
-        Parameter(help="Cross-validate: train on all but each of so many parts, and measure on it.", group=RUN),
+        Parameter(help="Cross-validation with this many folds.", group=RUN),
     ] = None,
     tensorboard: Annotated[
-        bool, Parameter(help="Write the metrics for TensorBoard too.", negative="", group=RUN, show_default=False)
+        bool, Parameter(help="Also write the metrics for TensorBoard.", negative="", group=RUN, show_default=False)
     ] = False,
     opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
     output: Annotated[Output, Parameter(name="*", group=RUN, show_default=False)] = Output(),  # noqa: B008  frozen
 ) -> None:
-    """What every task's command takes beside its options; its signature is read, and never called. --task and --config
-    are taken out of the arguments before, and stand here for help."""
+    """Declare the flags that every task has beside its options; only the signature is read. --task and --config are
+    removed from the arguments before, and are here for help."""
 
 
-def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) -> inspect.Parameter:
+def _parameter(cls: type[Options], task: str | None, name: str, help_text: str, everything: bool) -> inspect.Parameter:
     kind = value_of(hints(cls)[name])
     if get_origin(kind) is tuple:
         kind = list[get_args(kind)[0]]  # type: ignore[misc]
@@ -218,7 +258,8 @@ def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) 
     shown = shown_default(cls, name) if task is not None else ""
     if shown:
         help_text += f" Default: {shown}."
-    flag = Parameter(help=help_text, group=_group(cls, task, name), show_default=False)
+    group = _group(cls, task, name) if everything else OPTIONS
+    flag = Parameter(help=help_text, group=group, show_default=False, show=everything or name in COMMON)
     annotation = Annotated[kind | None, flag]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -233,10 +274,10 @@ def _group(cls: type[Options], task: str | None, name: str) -> Group:
 
 
 def _texts_help(task: str | None) -> str:
-    files = "Files or folders to learn from"
+    files = "Training files or folders"
     if task in (None, "language"):
-        return f"{files}; pydoc, the language reference that every Python carries, if none is given."
-    return f"{files}; a path in a configuration file is relative to it."
+        return f"{files}; default: pydoc, the language reference of the installed Python."
+    return f"{files}; paths in a configuration file are relative to that file."
 
 
 def _about(task: str | None) -> str:
@@ -244,9 +285,8 @@ def _about(task: str | None) -> str:
         return f"Task {task}. {_first_line(options_class(task))}"
     listed = "\n".join(f"  {name:<12} {_first_line(options_class(name))}" for name in task_names())
     return (
-        "Learn a model from a file. The run is a folder: stop it at any moment, with Ctrl-C or worse, and "
-        f"`recur resume` goes on from there.\n\nTasks, each with options and defaults of its own:\n\n{listed}\n\n"
-        "recur train --task NAME --help shows them. What follows is common; a tree has no cell."
+        "Train a model from a file. The result is a run folder; Ctrl-C stops training and `recur resume` continues it."
+        f"\n\nTasks; recur train --task NAME --help shows the options and defaults of one:\n\n{listed}"
     )
 
 

@@ -1,4 +1,4 @@
-"""recur train: one command from a file to a model."""
+"""recur train: train a model from a file."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.task_flags import call, flag_app, split_arguments
 from recur.errors import OptionError, RecurError
-from recur.launch import hush, launch
 from recur.tasks import make_options
-from recur.tasks.options import TaskOptions
-from recur.typedefs import JsonObject
+from recur.tasks.common.options import TaskOptions
+from recur.utils.processes import hush, launch
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.train import Callback, Event, Outcome
+    from recur.training import Callback, Event, Outcome
 
 EXAMPLES = """Examples:
-  recur train                                 the language reference, about a minute
+  recur train                                  language model of the Python documentation
   recur train book.txt --cell gru --minutes 5 --out runs/book
-  recur train book.txt --token word --embedding 256 --hidden 512 --layers 2
+  recur train names.tsv --task classify        lines `label TAB text`
+  recur train airline.csv --horizon 12         forecast of a dated table
+  recur train book.txt --token word --embedding-size 256 --hidden-size 512 --num-layers 2
   recur train book.txt --cell mine.py:MyCell --bptt truncated:20
-  recur train ptb/train.txt --config recipes/ptb-zaremba-small.toml --valid ptb/valid.txt
+  recur train ptb/train.txt --config recipes/ptb-zaremba-small.toml
   recur train pairs.tsv --task seq2seq
-  recur train names.tsv --task classify       or --task conditional: a name of a given label
-  recur train tagged.conll                    CoNLL columns, trees and dated tables need no --task
-  recur train airline.csv --horizon 12
-  recur train digits.npz                      images and labels; or a folder with a folder of images for each class
-  recur train rows.csv --task table           one column from the others of its row
+  recur train names.tsv --task conditional     text for a given label
+  recur train tagged.conll                     CoNLL columns and trees need no --task
+  recur train digits.npz                       images; or one folder per class
+  recur train rows.csv --task table            one column from the others
   recur train --task adding --length 200"""
 
 SAME = 1.0
-"""Seconds within which a second signal is the first once more: a terminal's, and torchrun's, which passes it on."""
+"""Seconds within which a second signal counts as the first: a terminal signals every process, and torchrun forwards
+the same signal once more."""
 
 verb = App(help_flags=[], version_flags=[])
-"""What it takes depends on the task, which its own arguments say: they are looked at first."""
+"""The flags depend on the task, so the arguments are parsed in two passes."""
 
 
 @verb.default
 def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
-    """Learn a model from a file."""
+    """Train a model from a file."""
     task, why, fields, rest = split_arguments(arguments)
 
     def begin(
@@ -70,23 +72,23 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         else:
             start(screen, options, out, tensorboard, opening.trust)
 
-    call(flag_app(task, fields, begin, EXAMPLES), task, rest)
+    call(flag_app(task, fields, begin, EXAMPLES, everything="--help-all" in arguments), task, rest)
 
 
 def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool, trust: bool = False) -> None:
-    from recur.train import joined
-    from recur.train import train as train_run
+    from recur.training import process_group
+    from recur.training import train as train_run
 
-    with joined(launch(), options.device, options.compress) as ranks:
+    with process_group(launch(), options.device, options.compress) as ranks:
         watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, ranks), tensorboard)
 
 
 def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path | None, trust: bool) -> None:
-    """Every fold on the screen as it is done, and then their mean."""
+    """Print each fold when it ends, then the mean over folds."""
     if launch().size > 1:
-        raise OptionError("--folds trains one fold behind the other in one process: leave torchrun or srun away")
-    from recur.cli.results import show_folds
-    from recur.train.folds import cross_validate as each_fold
+        raise OptionError("--folds trains the folds in one process: run it without torchrun or srun")
+    from recur.cli.display import show_folds
+    from recur.training.cross_validation import cross_validate as each_fold
 
     with interruptible(screen) as stop:
         found = each_fold(options, folds, out, lambda row: screen.note(_fold_line(row)), stop, trust)
@@ -97,16 +99,18 @@ def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path |
 
 
 def _fold_line(row: JsonObject) -> str:
-    from recur.tasks.metrics import show, words
+    from recur.tasks.common.metrics import format_metric, metric_label
 
     metric = str(row["metric"])
-    best = [f"{one['model']} {show(metric, one[metric])}" for one in row.get("beside") or () if metric in one][-1:]
-    figures = ", ".join([f"{words(metric)} {show(metric, row[metric])}", *best])
+    best = [f"{one['model']} {format_metric(metric, one[metric])}" for one in row.get("beside") or () if metric in one][
+        -1:
+    ]
+    figures = ", ".join([f"{metric_label(metric)} {format_metric(metric, row[metric])}", *best])
     return f"fold {row['fold']}: {figures}"
 
 
 def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], tensorboard: bool = False) -> None:
-    """Train on the screen; Ctrl-C saves and says how to go on."""
+    """Train with a live display; Ctrl-C saves a checkpoint and prints how to resume."""
     from recur.cli.display import Display
 
     with Display(screen) as display, interruptible(screen) as stop:
@@ -128,8 +132,7 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
 
 @contextmanager
 def interruptible(screen: Screen) -> Iterator[threading.Event]:
-    """Ctrl-C sets an event while this lasts, and so does SIGTERM, by which schedulers and containers stop a process; a
-    second one interrupts as usual."""
+    """Set an event at Ctrl-C or SIGTERM, which schedulers and containers send; a second signal interrupts as usual."""
     stop, first = threading.Event(), 0.0
 
     def interrupt(*_: object) -> None:
@@ -140,7 +143,7 @@ def interruptible(screen: Screen) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         first = time.monotonic()
         stop.set()
-        screen.note("stopping after the step in progress; Ctrl-C once more leaves at once")
+        screen.note("stopping after the current step; press Ctrl-C again to exit at once")
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

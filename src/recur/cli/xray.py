@@ -1,9 +1,8 @@
-"""recur xray: diagnose a trained network while it reads."""
+"""recur xray: diagnosis of a trained network while it reads."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,12 +11,13 @@ from cyclopts import App, Parameter
 from recur.cli.options import Common, OpeningTexts
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.wording import in_language, said
+from recur.i18n import Message, translate
+from recur.utils.processes import python_command, python_environment
 
 if TYPE_CHECKING:
-    from recur.probes import Report
-    from recur.probes.finding import Try
-    from recur.typedefs import JsonObject
+    from recur.diagnostics import Report
+    from recur.diagnostics.finding import Try
+    from recur.utils.types import JsonObject
 
 verb = App(
     help_epilogue="""Examples:
@@ -74,16 +74,16 @@ def xray(
     device
         cpu, cuda, cuda:N or auto.
     """
-    from recur.files import write_atomically
-    from recur.probes import xray as diagnose
+    from recur.data.text import Corpus
+    from recur.diagnostics import xray as diagnose
     from recur.tasks import open_predictor
-    from recur.text import Corpus
+    from recur.utils.files import write_atomically
 
     screen = Screen(common)
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
     model = open_predictor([run], device, opening.trust)
-    model.changed_text = opening.changed_text
+    model.changed_text, model.allow_path = opening.changed_text, opening.allow_path
     with screen.busy("running probes"):
         text = Corpus.of(file) if file is not None and model.task.on_text else file
         report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part, sentence=sentence)
@@ -91,62 +91,63 @@ def xray(
         with screen.busy("drawing figures"):
             content = report.html(language)
         write_atomically(html, content.encode())
-        screen.note(in_language(said("written to {path}", path=str(html)), language))
+        screen.note(translate(Message("written to {path}", path=str(html)), language))
     _show(screen, report, language)
     result = report.as_dict(language)
     if try_:
-        result["tried"] = _tried(screen, report, language)
+        result["tried"] = _tried(screen, report, language, opening.trust)
     screen.result(result)
 
 
 def _show(screen: Screen, report: Report, language: Language) -> None:
-    from rich.text import Text
+    from rich.styled import Styled
 
-    from recur.probes import Level
-    from recur.probes.page import LEVELS
+    from recur.diagnostics import Level
+    from recur.diagnostics.report import LEVELS
 
     styles = {Level.FAULT: "bold red", Level.WARNING: "bold yellow", Level.OK: "bold green", Level.UNKNOWN: "bold"}
 
     def say(text: str) -> str:
-        return in_language(text, language)
+        return translate(text, language)
 
     found = report.diagnosis
     if found is not None:
-        screen.show(Text(say(found.condition), styles[found.level]))
+        screen.show(Styled(say(found.condition), styles[found.level]))
         for one in (found.standing, found.reason, *found.also):
             screen.paragraph(say(one), indent=2)
         _show_tries(screen, report, found.tries, language)
         screen.show("")
     for finding in report.problems:
-        head = Text(say(LEVELS[finding.level]), styles[finding.level]).append(f"  {say(finding.probe)}", "bold")
-        screen.show(head)
+        screen.show(Styled(f"{say(LEVELS[finding.level])}  {say(finding.probe)}", styles[finding.level]))
         screen.paragraph(say(finding.verdict), indent=2)
         if found is None or finding.tries != found.tries:
             _show_tries(screen, report, finding.tries, language)
     for level in (Level.UNKNOWN, Level.OK):
         mine = [finding for finding in report.findings if finding.level is level]
         if mine:
-            screen.show(Text(say(LEVELS[level]), styles[level]))
+            screen.show(Styled(say(LEVELS[level]), styles[level]))
         for finding in mine:
             colon = "：" if language == "zh" else ": "
             screen.paragraph(f"{say(finding.probe)}{colon}{say(finding.verdict)}", indent=2)
 
 
 def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language: Language) -> None:
-    from recur.probes.command import command
+    from recur.diagnostics.finding import command
 
     for one in tries:
-        means, see = in_language(one.means, language), in_language(one.see, language)
-        screen.paragraph(in_language(said("try {option}: {means}", option=one.option, means=means), language), indent=2)
-        screen.paragraph(in_language(said("it helped if {see}", see=see), language), indent=4)
+        means, see = translate(one.means, language), translate(one.see, language)
+        screen.paragraph(
+            translate(Message("try {option}: {means}", option=one.option, means=means), language), indent=2
+        )
+        screen.paragraph(translate(Message("it helped if {see}", see=see), language), indent=4)
         screen.paragraph(command(report.run, one.option), indent=4)
 
 
-def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
-    """Train what is advised first in a process of its own, and say both figures."""
-    from recur.probes.command import arguments, tried_folder
-    from recur.probes.standing import best_metrics
-    from recur.tasks.metrics import better, show, words
+def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> JsonObject:
+    """Train with the first advice in a new process and compare both metrics."""
+    from recur.diagnostics.finding import arguments, tried_folder
+    from recur.diagnostics.training import best_metrics
+    from recur.tasks.common.metrics import format_metric, is_better, metric_label
 
     found, predictor = report.diagnosis, report.predictor
     tries = found.tries if found is not None else ()
@@ -154,24 +155,32 @@ def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
         raise OptionError("there is nothing to try: no advice was given for this run")
     folder = tried_folder(predictor.run)
     screen.note(
-        in_language(said("training {folder} with {option}", folder=str(folder), option=tries[0].option), language)
+        translate(Message("training {folder} with {option}", folder=str(folder), option=tries[0].option), language)
     )
-    given = [sys.executable, "-m", "recur", *arguments(predictor.run, tries[0].option, folder), "--json"]
-    ended = subprocess.run(given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    given = [*arguments(predictor.run, tries[0].option, folder), "--json", *(["--trust"] if trust else [])]
+    ended = subprocess.run(
+        python_command("recur.cli", "main", *given),
+        env=python_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if ended.returncode:
         raise RecurError(f"training {folder} failed: {ended.stderr.strip().splitlines()[-1] if ended.stderr else ''}")
     curve = predictor.task.curve
     before = best_metrics(predictor, predictor.run.metrics()).get(curve)
     after = best_metrics(predictor, _metrics(folder)).get(curve)
     if before is None or after is None:
-        raise RecurError(f"{folder} or {predictor.run.path} has no {words(curve)} to compare")
-    helped = better(curve, after, before)
-    sentence = said(
+        raise RecurError(f"{folder} or {predictor.run.path} has no {metric_label(curve)} to compare")
+    helped = is_better(curve, after, before)
+    sentence = Message(
         "{metric} {before} before, {after} with {option}: {helped}",
-        metric=words(curve), before=show(curve, before), after=show(curve, after), option=tries[0].option,
-        helped=said("it helped") if helped else said("it did not help"),
+        metric=metric_label(curve), before=format_metric(curve, before), after=format_metric(curve, after),
+        option=tries[0].option,
+        helped=Message("it helped") if helped else Message("it did not help"),
     )  # fmt: skip
-    screen.paragraph(in_language(sentence, language))
+    screen.paragraph(translate(sentence, language))
     return {
         "option": tries[0].option,
         "run": str(folder),
@@ -183,6 +192,6 @@ def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
 
 
 def _metrics(folder: Path) -> list[Any]:
-    from recur.run import Run
+    from recur.runs import Run
 
     return Run.open(folder).metrics()

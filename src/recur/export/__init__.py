@@ -1,81 +1,141 @@
-"""Trained models for other places: `recur.export.export(model, "c", "model.h")`, `recur export RUN --to c model.h`.
+"""Export of trained models: `recur.export.export(model, "c", "model.h")` or `recur export RUN model.h`.
 
-    graphs.py       what is exported: graphs of a model's own forward code, and the tables around them
-    portable.py     from a loaded run to those, by task: writing.py, reading.py, forecasting.py, numbers.py
-    lowering.py     from a graph to loops over buffers, which C and JavaScript are printed from
-
-A target is a module with `TAKES`, the options that it has a use for, and `write(portable, path, options) -> Written`.
+builders, forecasters            a loaded run as graphs and tables (`graphs.PortableModel`), by task
+graphs                           graphs of a model's forward code, traced by torch.export; 8-bit weights
+lowering, operations, loop_ir    a graph as loops over buffers; C and JavaScript are printed from these loops
+tokenizers                       description of a vocabulary and its tokenizer; tokenizers in C
+c_header, c_graphs, c_printer    one C99 header; its fixed code is in c/*.c
+html, javascript                 one HTML page; its fixed code is in page/*
+onnx_model, torch_export         ONNX, torch.export and torch.nn
+artifacts, escaping              comparison with PyTorch, metadata, files; strings in generated source
 """
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recur.errors import OptionError, unknown
+from recur.errors import OptionError, listed, unknown
+from recur.options import flag_of
+from recur.options.suggestions import unknown_option
 
 if TYPE_CHECKING:
-    from recur.tasks.predictor import Predictor
+    from recur.export.graphs import PortableModel
+    from recur.tasks.common.predictor import Predictor
+
+
+class Target(NamedTuple):
+    """Format of an export."""
+
+    module: str
+    """Module of this package."""
+    function: str
+    """Function `(portable, path, options)` of the module, which writes the files and returns an `ExportResult`."""
+    options: tuple[str, ...] = ()
+    """Names of the options that the format accepts."""
+
 
 TARGETS = {
-    "c": "recur.export.c",
-    "onnx": "recur.export.onnx_file",
-    "html": "recur.export.html",
-    "torch": "recur.export.pt2",
-    "safetensors": "recur.export.weights",
+    "c": Target("c_header", "write", ("quantize", "longest", "name")),
+    "onnx": Target("onnx_model", "write", ("quantize",)),
+    "html": Target("html", "write", ("quantize",)),
+    "torch": Target("torch_export", "write_programs"),
+    "safetensors": Target("torch_export", "write_weights"),
 }
-"""By name: the modules that write them."""
+
+BUILDERS = {
+    "language": "builders.build_language_model",
+    "conditional": "builders.build_decoder",
+    "seq2seq": "builders.build_decoder",
+    "classify": "builders.build_classifier",
+    "tag": "builders.build_tagger",
+    "forecast": "forecasters.build_forecaster",
+    "adding": "builders.build_adder",
+    "copy": "builders.build_copier",
+}
+"""Function of this package that turns a run of each task into a PortableModel."""
+
+NOT_EXPORTABLE = {
+    "grid": "the number of steps depends on the size of the image, so there is no fixed graph",
+    "tree": "the network has the shape of each sentence's tree, so there is no fixed graph",
+}
+"""Tasks whose models have no fixed graph, and the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a file is written; a target takes some of these."""
+class ExportOptions:
+    """Options of an export; each target accepts some of them."""
 
     quantize: bool | None = None
-    """Weights in 8 bits, with a scale for each row; if not given, as the target has it."""
-    longest: int = 1000
-    """Steps that one call may read at most, where memory is laid out beforehand."""
+    """Store weights in 8 bits with one scale per row; None: the default of the target."""
+    max_length: int = 1000
+    """Maximum number of steps per call, where memory is allocated statically."""
     name: str = "model"
-    """What names in the file begin with."""
+    """Prefix of all names in the file."""
     plain: bool = True
-    """Also the plain models of n-grams that a classifier is mixed with; without them it is the network alone."""
+    """Include the n-gram models that a text classifier is mixed with; False: the network alone."""
 
 
-class Written(NamedTuple):
-    """What became of an export."""
+class ExportResult(NamedTuple):
+    """Result of an export."""
 
     paths: tuple[Path, ...]
-    """The files: the one that was asked for first."""
+    """Files written, the requested one first."""
     size: int
-    """Bytes, in all."""
+    """Total size in bytes."""
     difference: float | None
-    """The largest between its numbers and PyTorch's, where they were compared."""
+    """Largest difference from PyTorch's outputs; None if they were not compared."""
     holds: str = ""
-    """What is in it, in a line."""
+    """One line about the content."""
     use: str = ""
-    """What to do with it, in a line."""
+    """One line of code that uses the file."""
     notes: tuple[str, ...] = ()
-    """What is worth saying of it, a line each."""
+    """Notes for the user, one line each."""
 
 
-def export(predictor: Predictor[Any], to: str, path: str | Path, **options: Any) -> Written:
-    """Write a trained model to a file of another kind. Options are those of `Options`; a target refuses what it has no
-    use for."""
+def export(predictor: Predictor[Any], to: str, path: str | Path, **options: Any) -> ExportResult:
+    """Write a trained model to a file of another format.
+
+    options: fields of `ExportOptions`. An option that the target does not accept is refused.
+    """
     if to not in TARGETS:
         raise OptionError(unknown("target", to, TARGETS))
-    known = {field.name for field in fields(Options)}
+    known = {field.name for field in fields(ExportOptions)}
     for option in options:
         if option not in known:
-            raise OptionError(unknown("option", option, known))
-    given = Options(**options)
-    target = importlib.import_module(TARGETS[to])
+            raise OptionError(unknown_option(option, known))
+    given = ExportOptions(**options)
+    target = TARGETS[to]
     for option, value in asdict(given).items():
-        if option not in target.TAKES and option != "plain" and value != getattr(Options, option):
-            raise OptionError(f"--{option} is not for --to {to}")
-    from recur.export.portable import portable
+        if option not in (*target.options, "plain") and value != getattr(ExportOptions, option):
+            raise OptionError(f"{flag_of(option)} is not for --to {to}")
+    try:
+        write = getattr(importlib.import_module(f"recur.export.{target.module}"), target.function)
+    except ModuleNotFoundError as error:
+        if error.name not in ("onnx", "onnxscript", "onnxruntime"):
+            raise
+        raise OptionError(f"this needs {error.name}, which is not installed: pip install 'recur[export]'") from None
+    from recur.export.artifacts import interruptible
 
-    more = {} if given.plain or predictor.task.name != "classify" else {"plain": False}
-    written: Written = target.write(portable(predictor, **more), Path(path), given)
-    return written
+    with interruptible():
+        more = {} if given.plain or predictor.task.name != "classify" else {"plain": False}
+        result: ExportResult = write(to_portable(predictor, **more), Path(path), given)
+    return result
+
+
+def to_portable(predictor: Predictor[Any], **options: Any) -> PortableModel:
+    """Return the graphs and tables of a trained model, from which every target is written."""
+    task = predictor.task.name
+    if len(predictor.runs) > 1:
+        raise OptionError(f"expected one run, got {len(predictor.runs)} ({predictor.name}): export them one by one")
+    if task not in BUILDERS:
+        why = NOT_EXPORTABLE.get(task, "its model has no graph yet")
+        raise OptionError(
+            f"runs of the task {task} cannot be exported: {why}; supported tasks: {listed(list(BUILDERS))}"
+        )
+    module, _, name = BUILDERS[task].partition(".")
+    build = getattr(importlib.import_module(f"recur.export.{module}"), name)
+    model: PortableModel = build(predictor, **options)
+    return replace(model, facts=predictor.facts(), run=predictor.run)

@@ -1,28 +1,187 @@
-"""The lowered form in C99: a function for each graph, with pointers to its inputs, outputs and work memory.
+"""Printer of loops as C99: one function per graph, with pointers to its inputs, outputs and work memory.
 
-Nothing is allocated: work buffers lie in one struct, where those that are not needed at the same time share their
-place. Names begin with the model's, so that several models live in one program.
+Nothing is allocated: work buffers are in one struct, where buffers with disjoint lifetimes share memory. Names start
+with the model's prefix, so that several models can be compiled into one program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
-from recur.export.c_layout import FIELDS, TYPES, Layout, Places
-from recur.export.c_scalars import INFIX, LIBRARY, OWN, STEP, number
-from recur.export.lowered import Each, Function, Product, Reduce, Running, Scan, Sort, Statement, largest
-from recur.export.lowered_values import Buffer, Expr, Kind, Load, Name, Number, number_of
-from recur.program.writer import Code
+from recur.compiler.assembly import Code
+from recur.export.loop_ir import (
+    Buffer,
+    Constant,
+    CumulativeSum,
+    ElementLoop,
+    Expr,
+    Load,
+    LoopFunction,
+    MatMul,
+    NumberKind,
+    ReduceLoop,
+    ScanLoop,
+    SortRows,
+    Statement,
+    Variable,
+    buffers_read,
+    buffers_written,
+    constant_value,
+    is_read,
+    loads,
+    max_size,
+)
+
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&&", "or": "||",
+    "equal": "==", "unequal": "!=", "less": "<", "less_equal": "<=",
+}  # fmt: skip
+PRELUDE_FUNCTIONS = ("tanh", "sigmoid", "exp", "relu", "sign", "maximum", "minimum", "remainder")
+"""Functions of c/prelude.c; all others are those of math.h."""
+MATH_FUNCTIONS = {name: name for name in ("log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "pow")} | {
+    "abs": "fabs"
+}
+
+INSTRUCTIONS = {
+    "copy": "{0}", "neg": "-{0}", "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}",
+    "multiply_add": "{0} * {1} + {2}", "multiply_sub": "{0} * {1} - {2}", "sub_multiply": "{2} - {0} * {1}",
+    "less": "{0} < {1} ? 1.0f : 0.0f", "less_equal": "{0} <= {1} ? 1.0f : 0.0f", "equal": "{0} == {1} ? 1.0f : 0.0f",
+    "select": "{0} != 0.0f ? {1} : {2}",
+}  # fmt: skip
+"""Instructions of a cell's program; a missing one is the function of its name."""
 
 
-class Printer:
+def c_number(value: float, kind: NumberKind) -> str:
+    if kind in ("int", "bool"):
+        return str(int(value))
+    if math.isnan(value):
+        return "(float)NAN" if kind == "float" else "(double)NAN"
+    if math.isinf(value):
+        return f"({'-' if value < 0 else ''}{'(float)' if kind == 'float' else '(double)'}INFINITY)"
+    text = f"{value:.9g}" if kind == "float" else repr(float(value))
+    text = text if any(c in text for c in ".en") else f"{text}.0"
+    text += "f" if kind == "float" else ""
+    return f"({text})" if value < 0 or text.startswith("-") else text
+
+
+C_KINDS: dict[NumberKind, str] = {"float": "float", "double": "double", "int": "int32_t", "bool": "int32_t"}
+WORK_FIELDS = {"float": "f", "double": "d", "int": "n", "bool": "n"}
+"""Member of the work struct for each kind of buffer."""
+
+
+class WeightLayout:
+    """Storage of the weights: which are matrices for products, and which of those are in 8 bits."""
+
+    def __init__(self, prefix: str, functions: Iterable[LoopFunction], is_matrix: Callable[[Buffer], bool]) -> None:
+        self.prefix = prefix
+        self.matrices: dict[Buffer, bool] = {}
+        """Whether each matrix is in 8 bits."""
+        self.weights: dict[Buffer, None] = {}
+        functions = list(functions)
+        for function in functions:
+            self.weights |= dict.fromkeys(function.weights)
+            for one in function.body:
+                for weight in _matrices_of(one):
+                    self.matrices[weight] = is_matrix(weight)
+        for weight in self.weights:  # embeddings can be in 8 bits too
+            if weight not in self.matrices and is_matrix(weight) and self._only_rows(functions, weight):
+                self.matrices[weight] = True
+
+    @staticmethod
+    def _only_rows(functions: Iterable[LoopFunction], weight: Buffer) -> bool:
+        """Return True if the weight is always read by row and column."""
+        found = [
+            part
+            for function in functions
+            for one in function.body
+            if isinstance(one, ElementLoop | ReduceLoop | CumulativeSum)
+            for part in loads(one.value)
+            if part.buffer is weight
+        ]
+        return bool(found) and all(part.row is not None for part in found)
+
+    def load(self, load: Load, text: Callable[[Expr], str]) -> str:
+        buffer = load.buffer
+        if buffer not in self.matrices or load.row is None or load.column is None:
+            return f"{self.name(buffer)}[{text(load.at)}]"
+        rows, columns = (int(constant_value(size) or 0) for size in buffer.shape)
+        kind = "q" if self.matrices[buffer] else "f"
+        scale = f", {self.name(buffer)}_scale" if self.matrices[buffer] else ""
+        where = f"{text(load.row)}, {text(load.column)}, {rows}, {columns}"
+        return f"{self.prefix}_at_{kind}({self.name(buffer)}{scale}, {where})"
+
+    def name(self, buffer: Buffer) -> str:
+        return f"{self.prefix}_{buffer.name}"
+
+    def product(self, weight: Buffer, bias: str, x: str, y: str) -> str:
+        """Return the call for y = bias + weight · x."""
+        rows, columns = (constant_value(size) for size in weight.shape)
+        name, narrow = self.name(weight), self.matrices[weight]
+        if weight.kind == "double":
+            return f"{self.prefix}_product_d({name}, {bias}, {x}, {y}, {rows}, {columns});"
+        scale = f"{name}_scale, " if narrow else ""
+        return f"{self.prefix}_product_{'q' if narrow else 'f'}({name}, {scale}{bias}, {x}, {y}, {rows}, {columns});"
+
+
+def _matrices_of(one: Statement) -> list[Buffer]:
+    if isinstance(one, MatMul):
+        return [one.weight]
+    if isinstance(one, ScanLoop):
+        return [one.U, *(block.weight for block in one.W), *([] if one.projection is None else [one.projection])]
+    return []
+
+
+class WorkMemory:
+    """Offsets of a function's buffers in the work memory.
+
+    Buffers are placed first-fit, the largest first; two buffers may overlap if no statement needs both.
+    """
+
+    ALIGNMENT = 16
+
+    def __init__(self, function: LoopFunction, scratch: dict[int, int]) -> None:
+        """scratch: floats that a statement needs for itself, by its position in the body."""
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
+        for k, one in enumerate(function.body):
+            for buffer in buffers_written(one):
+                first.setdefault(buffer, k)
+                last[buffer] = k
+            for buffer in buffers_read(one):
+                last[buffer] = k
+        self.sizes = {"f": 0, "d": 0, "n": 0}
+        self.at: dict[Buffer, int] = {}
+        self.scratch: dict[int, int] = {}
+        taken: list[tuple[str, int, int, int, int]] = []  # field, begin, end, first, last
+        wanted: list[tuple[str, int, int, int, Buffer | int]] = []
+        for buffer in function.work:
+            size = max(max_size(buffer.size, function.letters), 1)
+            wanted.append((WORK_FIELDS[buffer.kind], size, first[buffer], last[buffer], buffer))
+        wanted += [("f", size, k, k, k) for k, size in scratch.items()]
+        for field, size, begin, end, what in sorted(wanted, key=lambda one: -one[1]):
+            size = -(-size // self.ALIGNMENT) * self.ALIGNMENT
+            at = 0
+            for other, low, high, since, until in sorted(taken, key=lambda one: one[1]):
+                if other == field and since <= end and begin <= until and low < at + size and at < high:
+                    at = high
+            taken.append((field, at, at + size, begin, end))
+            self.sizes[field] = max(self.sizes[field], at + size)
+            if isinstance(what, Buffer):
+                self.at[what] = at
+            else:
+                self.scratch[what] = at
+
+
+class CPrinter:
     """One function in C."""
 
-    def __init__(self, function: Function, layout: Layout) -> None:
+    def __init__(self, function: LoopFunction, layout: WeightLayout) -> None:
         self.function, self.layout, self.prefix = function, layout, layout.prefix
-        self.used: set[tuple[str, Kind]] = set()
-        scratch = {k: _scratch(one) for k, one in enumerate(function.body) if isinstance(one, Scan)}
-        self.places = Places(function, scratch)
+        self.cells: list[str] = []
+        """Functions of the cells' steps; filled while the function is printed."""
+        scratch = {k: _scratch(one) for k, one in enumerate(function.body) if isinstance(one, ScanLoop)}
+        self.places = WorkMemory(function, scratch)
         self._names = {buffer: f"in_{buffer.name}" for buffer in function.inputs}
         self._names |= {buffer: f"out_{buffer.name}" for buffer in function.outputs}
         self._names |= {buffer: f"b{k}" for k, buffer in enumerate(function.work)}
@@ -30,51 +189,53 @@ class Printer:
     @property
     def signature(self) -> str:
         f = self.function
-        inputs = [f"const {TYPES[b.kind]} *{self._names[b]}" for b in f.inputs]
-        outputs = [f"{TYPES[b.kind]} *{self._names[b]}" for b in f.outputs]
+        inputs = [f"const {C_KINDS[b.kind]} *{self._names[b]}" for b in f.inputs]
+        outputs = [f"{C_KINDS[b.kind]} *{self._names[b]}" for b in f.outputs]
         sizes = [f"int32_t {letter}" for letter in f.letters]
         work = [f"{self.prefix}_work *work"] if any(self.places.sizes.values()) else []
         return f"static void {self.prefix}_do_{f.name}({', '.join([*inputs, *outputs, *sizes, *work])})"
 
     def call(self, inputs: Sequence[str], outputs: Sequence[str], letters: Sequence[str] = ()) -> str:
-        """A call of it."""
+        """Return a call of the function."""
         work = ["work"] if any(self.places.sizes.values()) else []
         return f"{self.prefix}_do_{self.function.name}({', '.join([*inputs, *outputs, *letters, *work])});"
 
     def text(self) -> str:
         lines = [f"{self.signature} {{"]
         for buffer, at in self.places.at.items():
-            field = FIELDS[buffer.kind]
-            lines.append(f"    {TYPES[buffer.kind]} *const {self._names[buffer]} = work->{field} + {at};")
-        for k, one in enumerate(self.function.body):
-            lines += [f"    {line}" for line in self._statement(k, one)]
+            field = WORK_FIELDS[buffer.kind]
+            lines.append(f"    {C_KINDS[buffer.kind]} *const {self._names[buffer]} = work->{field} + {at};")
+        body = [f"    {line}" for k, one in enumerate(self.function.body) for line in self._statement(k, one)]
+        # A table without categories gives the graph an input without columns, which nothing reads.
+        unread = [name for b in self.function.inputs if (name := self._names[b]) not in "\n".join(body)]
+        lines += [*(f"    (void){name};" for name in unread), *body]
         return "\n".join([*lines, "}"])
 
     # Statements -------------------------------------------------------------------------------------------------
 
     def _statement(self, k: int, one: Statement) -> list[str]:
-        if isinstance(one, Each):
+        if isinstance(one, ElementLoop):
             sign = "+=" if one.adds else "="
             return self._loops(
                 "i", one.shape, [f"{self.name(one.to)}[{self.expr(one.at)}] {sign} {self.expr(one.value)};"]
             )
-        if isinstance(one, Reduce):
+        if isinstance(one, ReduceLoop):
             return self._loops("i", one.shape, self._reduce(one))
-        if isinstance(one, Running):
-            kind = TYPES[one.to.kind]
+        if isinstance(one, CumulativeSum):
+            kind = C_KINDS[one.to.kind]
             inner = [f"total += {self.expr(one.value)};", f"{self.name(one.to)}[{self.expr(one.at)}] = total;"]
             return self._loops("i", one.shape, [f"{kind} total = 0;", *self._loops("j", [one.along], inner, bare=True)])
-        if isinstance(one, Sort):
+        if isinstance(one, SortRows):
             return [f"{self._own('sort', one.to.kind)}({self.name(one.to)}, {self.expr(one.rows)}, {one.width});"]
-        if isinstance(one, Product):
+        if isinstance(one, MatMul):
             return self._product(one)
         return self._scan(k, one)
 
     def _loops(self, letter: str, shape: Sequence[Expr], body: list[str], bare: bool = False) -> list[str]:
-        """Loops over what is more than 1, around lines."""
+        """Return loops around lines, one per size that is not 1."""
         lines: list[str] = []
         for k, size in enumerate(shape):
-            if number_of(size) != 1:
+            if constant_value(size) != 1:
                 i = f"{letter}{k}"
                 indent = "    " * len(lines)
                 lines.append(f"{indent}for (int32_t {i} = 0; {i} < {self.expr(size)}; ++{i})")
@@ -86,8 +247,8 @@ class Printer:
         lines[-1] += " {"
         return [*lines, *(f"{depth}    {line}" for line in body), f"{depth}}}"]
 
-    def _reduce(self, one: Reduce) -> list[str]:
-        kind, to = TYPES[one.value.kind], f"{self.name(one.to)}[{self.expr(one.at)}]"
+    def _reduce(self, one: ReduceLoop) -> list[str]:
+        kind, to = C_KINDS[one.value.kind], f"{self.name(one.to)}[{self.expr(one.at)}]"
         value = self.expr(one.value)
         if one.op == "sum":
             body = [f"total += {value};"]
@@ -111,10 +272,10 @@ class Printer:
             body[1] = f"if (value {better} best) best = value;"
         return [*lines, *self._loops("j", one.over, body, bare=True), f"{to} = best;"]
 
-    def _product(self, one: Product) -> list[str]:
-        rows, columns = (number_of(size) for size in one.weight.shape)
+    def _product(self, one: MatMul) -> list[str]:
+        rows, columns = (constant_value(size) for size in one.weight.shape)
         bias = "0" if one.bias is None else self.name(one.bias)
-        if number_of(one.rows) == 1:
+        if constant_value(one.rows) == 1:
             return [self.layout.product(one.weight, bias, self.name(one.x), self.name(one.to))]
         x, y = f"{self.name(one.x)} + r * {columns}", f"{self.name(one.to)} + r * {rows}"
         return [
@@ -122,9 +283,9 @@ class Printer:
             f"    {self.layout.product(one.weight, bias, x, y)}",
         ]
 
-    def _scan(self, k: int, one: Scan) -> list[str]:
+    def _scan(self, k: int, one: ScanLoop) -> list[str]:
         H = one.H
-        widths = [largest(buffer.size, {}) for buffer in one.finals]
+        widths = [max_size(buffer.size, {}) for buffer in one.finals]
         states = [f"s{j}" for j in range(len(widths))]
         lines = ["{", f"    float *const share = work->f + {self.places.scratch[k]};"]
         if one.products:
@@ -138,8 +299,8 @@ class Printer:
                 f"memcpy({state}, {self.name(one.start[j])}, {size});" if one.start else f"memset({state}, 0, {size});"
             )
             lines.append(f"    {start}")
-        D = number_of(one.U.shape[1])
-        steps, several = self.expr(one.steps), number_of(one.steps) != 1
+        D = constant_value(one.U.shape[1])
+        steps, several = self.expr(one.steps), constant_value(one.steps) != 1
         at = f"{self.name(one.data)} + t * {D}" if several else self.name(one.data)
         bias = "0" if one.share_bias is None else self.name(one.share_bias)
         body = [self.layout.product(one.U, bias, at, "share")]
@@ -163,14 +324,9 @@ class Printer:
             lines += [f"    {line}" for line in body]
         return [*lines, "}"]
 
-    @property
-    def cells(self) -> list[str]:
-        """The functions of its cells' steps, once it is printed."""
-        found: list[str] = self.__dict__.setdefault("_cells", [])
-        return found
-
-    def _unit(self, one: Scan, states: Sequence[str]) -> str:
-        """One step of all units, as a function: pointers that do not overlap, so that a compiler takes many at once."""
+    def _unit(self, one: ScanLoop, states: Sequence[str]) -> str:
+        """Return one step of all units as a function. Its pointers are `restrict`, so that compilers vectorize over
+        units."""
         k = self.function.body.index(one)
         P, code = self.prefix.upper(), one.code
         projected = one.projection is not None
@@ -182,7 +338,7 @@ class Printer:
         lines.append(f"    for (int32_t u = 0; u < {one.H}; ++u) {{")
         declared: set[str] = set()
         for place, (kind, index) in enumerate(code.places):
-            if kind == "before" and _is_read(code, place):
+            if kind == "before" and is_read(code, place):
                 lines.append(f"        const float before{index} = s{index}[u];")
         for op, (to, *operands) in code.instructions:
             target = self._place(code, to, one)
@@ -197,11 +353,11 @@ class Printer:
             lines.append(f"        {state}[u] = after{index};")
         return "\n".join([*lines, "    }", "}"])
 
-    def _place(self, code: Code, p: int, one: Scan) -> str:
+    def _place(self, code: Code, p: int, one: ScanLoop) -> str:
         kind, index = code.places[p]
         match kind:
             case "constant":
-                return number(code.numbers[index], "float")
+                return c_number(code.numbers[index], "float")
             case "share" | "product":
                 return f"{kind}[{index * one.H} + u]" if index else f"{kind}[u]"
             case "extra":
@@ -211,8 +367,8 @@ class Printer:
     def _instruction(self, op: str, operands: list[str]) -> str:
         if op in ("sigmoid_sum", "tanh_sum"):
             return f"{self._own(op[:-4], 'float')}({operands[0]} + {operands[1]})"
-        if op in STEP:
-            return STEP[op].format(*operands)
+        if op in INSTRUCTIONS:
+            return INSTRUCTIONS[op].format(*operands)
         return self._function(op, operands, "float")
 
     # Expressions ------------------------------------------------------------------------------------------------
@@ -221,9 +377,9 @@ class Printer:
         return self._names.get(buffer) or self.layout.name(buffer)
 
     def expr(self, expr: Expr) -> str:
-        if isinstance(expr, Number):
-            return number(expr.value, expr.kind)
-        if isinstance(expr, Name):
+        if isinstance(expr, Constant):
+            return c_number(expr.value, expr.kind)
+        if isinstance(expr, Variable):
             return expr.name
         if isinstance(expr, Load):
             if expr.buffer in self._names:
@@ -242,24 +398,18 @@ class Printer:
             case "to_bool":
                 return f"({args[0]} != 0)"
             case "to_float" | "to_double" | "to_int":
-                return f"(({TYPES[expr.kind]}){args[0]})"
+                return f"(({C_KINDS[expr.kind]}){args[0]})"
         return self._function(expr.op, args, expr.kind)
 
-    def _function(self, op: str, args: list[str], kind: Kind) -> str:
-        if op in OWN:
+    def _function(self, op: str, args: list[str], kind: NumberKind) -> str:
+        if op in PRELUDE_FUNCTIONS:
             return f"{self._own(op, kind)}({', '.join(args)})"
-        return f"{LIBRARY[op]}{'f' if kind == 'float' else ''}({', '.join(args)})"
+        return f"{MATH_FUNCTIONS[op]}{'f' if kind == 'float' else ''}({', '.join(args)})"
 
-    def _own(self, op: str, kind: Kind) -> str:
-        """A function of the prelude."""
-        kind = "int" if kind == "bool" else kind
-        self.used.add((op, kind))
-        return f"{self.prefix}_{op}_{kind[0]}"
+    def _own(self, op: str, kind: NumberKind) -> str:
+        """Return the name of a function of c/prelude.c."""
+        return f"{self.prefix}_{op}_{'i' if kind == 'bool' else kind[0]}"
 
 
-def _is_read(code: Code, place: int) -> bool:
-    return any(place in operands[1:] for _, operands in code.instructions)
-
-
-def _scratch(one: Scan) -> int:
+def _scratch(one: ScanLoop) -> int:
     return (one.gates + one.products + (one.projection is not None)) * one.H

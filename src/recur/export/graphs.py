@@ -1,9 +1,14 @@
-"""The portable form of a trained model: its own forward code as graphs of PyTorch's basic operations.
+"""Portable form of a trained model: its forward code as graphs of PyTorch's basic operations, with its tables.
 
-torch.export follows the model once and writes down what it did, so that whatever a task, a pooling, an attention or a
-user's cell computes comes along without a line about it here. A recurrent layer stays one node, `recur::scan`
-(recur/native/operators.py), which holds the cell as the text of its programs. Each target prints these graphs in its
-own language; what a driver does around them (tokens, searches, tables) stands beside them as plain data.
+torch.export traces the model once, so that every task, pooling, attention or custom cell is exported without code of
+its own here. A recurrent layer stays one node, `recur::scan` (recur/ops/cpu/operators.py), which holds the cell's
+program as text. Each target prints these graphs in its language.
+
+8-bit weights are integers −127 … 127 with one scale per row:
+
+    w[r, c] ≈ scale[r] · q[r, c]        scale[r] = max_c |w[r, c]| / 127
+
+All targets share these numbers. Only matrices are quantized: biases and CRF transitions are too few to matter.
 """
 
 from __future__ import annotations
@@ -22,26 +27,60 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from recur.cells.cell import Cell
+from recur.compiler.programs import assembled
+from recur.data.text import Vocab
 from recur.errors import OptionError
-from recur.export.quantise import dequantised
-from recur.layers import Recurrent
-from recur.native import compiled
-from recur.run import Run
-from recur.text import Vocab
-from recur.typedefs import JsonObject
+from recur.export.escaping import identifier
+from recur.nn import Recurrent
+from recur.runs import Run
+from recur.utils.types import JsonObject
+
+MIN_MATRIX_SIZE = 256
+"""Number of weights from which a matrix is quantized."""
+
+
+def is_matrix(weight: Tensor) -> bool:
+    """Return True if a weight is a matrix that quantization is worth for."""
+    return (
+        weight.dtype == torch.float32
+        and weight.dim() == 2
+        and weight.shape[1] > 1
+        and weight.numel() >= MIN_MATRIX_SIZE
+    )
+
+
+def is_quantized(weight: Tensor) -> bool:
+    """Return True if 8 bits and scales reproduce the weight; a matrix computed from quantized weights is not
+    reproduced."""
+    return is_matrix(weight) and torch.allclose(dequantize(weight), weight, rtol=1e-6, atol=0)
+
+
+def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return int8 numbers (R, C) and scales (R,) of a matrix (R, C)."""
+    scale = weight.abs().amax(1) / 127
+    scale = torch.where(scale > 0, scale, 1.0)
+    return (weight / scale[:, None]).round().clamp(-127, 127).to(torch.int8), scale
+
+
+def dequantize(weight: Tensor) -> Tensor:
+    """Return the numbers that a target computes with; weights that are not matrices are returned unchanged."""
+    if not is_matrix(weight):
+        return weight
+    q, scale = quantize_rows(weight)
+    return q.to(torch.float32) * scale[:, None]
+
 
 Size: TypeAlias = int | str
-"""A number, or one that a graph leaves open, by name: "B" rows, "T" steps, "S" symbols of a source, "N" of anything;
-"T+12" are twelve more."""
+"""A number, or the letter of a dynamic size: "B" rows, "T" steps, "S" source symbols, "N" anything else; "T+12" is T
+plus 12."""
 
-DRAWN = {"B": 2, "T": 7, "S": 5, "N": 3}
-"""With how many of each a model is followed: neither 0 nor 1, which would be taken for something special."""
+TRACE_SIZES = {"B": 2, "T": 7, "S": 5, "N": 3}
+"""Sizes with which a model is traced; torch.export treats 0 and 1 as special."""
 
 
 @contextmanager
-def quiet(*loggers: str) -> Iterator[None]:
-    """Without what PyTorch says to itself: that it is changing, and to these logs, which packages are not here."""
+def silence_torch(*loggers: str) -> Iterator[None]:
+    """Suppress PyTorch's warnings and the messages of these loggers."""
     logs = [logging.getLogger(name) for name in loggers]
     levels = [log.level for log in logs]
     try:
@@ -56,135 +95,133 @@ def quiet(*loggers: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Value:
-    """What goes into a graph or comes out of it."""
+class TensorSpec:
+    """Input or output of a graph: name, shape and dtype."""
 
     name: str
     shape: tuple[Size, ...]
     dtype: torch.dtype = torch.float32
     below: int = 0
-    """Of whole numbers: 0 … below − 1 are allowed."""
+    """Integers must be in 0 … below − 1; 0: no bound."""
+
+    def __post_init__(self) -> None:
+        """Refuse a name that is not an identifier, because C and JavaScript use it as one."""
+        if identifier(self.name) != self.name:
+            raise ValueError(f"the name of a value must be an ASCII identifier, got {self.name!r}")
 
 
 @dataclass(frozen=True)
 class Graph:
-    """One function of a model. Inputs and outputs stand in the order of the program's own."""
+    """One function of a model. Inputs and outputs are in the order of the traced program."""
 
     name: str
     program: ExportedProgram
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
     least: Mapping[str, int] = field(default_factory=dict)
-    """Of open sizes that must be more than 1."""
+    """Minimum of dynamic sizes where it is above 1."""
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """In PyTorch, with the operators of recur: what every target is compared with."""
-        with torch.no_grad(), quiet():
+        """Run the graph in PyTorch with recur's operators: the reference for every target."""
+        with torch.no_grad(), silence_torch():
             found = self.program.module()(*given)
         return found if isinstance(found, tuple) else (found,)
 
     @functools.cached_property
     def decomposed(self) -> ExportedProgram:
-        """In PyTorch's basic operations, to be read only: they take a second to find."""
-        with quiet():
+        """The program in PyTorch's basic operations, read-only; cached, because the decomposition takes a second."""
+        with silence_torch():
             program: ExportedProgram = self.program.run_decompositions()
         return program
 
     def with_eight_bits(self) -> Graph:
-        """The same with the numbers that 8-bit weights stand for."""
-        program = copied(self.program)
+        """Return the graph with its weights rounded to 8 bits."""
+        program = copy_program(self.program)
         for name, weight in program.state_dict.items():
             if isinstance(weight, nn.Parameter):
-                program.state_dict[name] = nn.Parameter(dequantised(weight), requires_grad=False)
+                program.state_dict[name] = nn.Parameter(dequantize(weight), requires_grad=False)
         return replace(self, program=program)
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """What it hands on to its next call: inputs that are outputs too."""
+        """Names of the state: inputs that are outputs too."""
         made = {value.name for value in self.outputs}
         return tuple(value.name for value in self.inputs if value.name in made)
 
 
 @dataclass(frozen=True)
-class Portable:
+class PortableModel:
     """A trained model as graphs and tables."""
 
     task: str
-    """As `recur train` calls it."""
+    """Name of the task, as `recur train --task` has it."""
     kind: str
-    """What a driver does with it: language, writer, classifier, tagger, transcriber, forecaster, numbers."""
+    """Kind of interface: language, writer, classifier, tagger, transcriber, forecaster or numbers."""
     name: str
-    """Of the run."""
+    """Name of the run."""
     graphs: Mapping[str, Graph]
     start: Mapping[str, Tensor] = field(default_factory=dict)
-    """What is carried, before the first step: of one row, without its axis of rows."""
+    """State before the first step, for one row, without the batch dimension."""
     vocabs: Mapping[str, Vocab] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     tables: Mapping[str, Tensor] = field(default_factory=dict)
-    """Numbers that a driver reads: moves between tags, TF-IDF."""
+    """Numbers outside of the graphs, such as CRF transitions."""
     settings: JsonObject = field(default_factory=dict)
-    """What a driver has to know beside them."""
+    """Facts that an interface needs: first token, horizon, stacking, …"""
     network: Recurrent | None = None
-    """The recurrent network itself, where the model is one: its weights have torch.nn's names."""
+    """The recurrent network, if the model has exactly one; its weights have torch.nn's names."""
     notes: tuple[str, ...] = ()
-    """Where what is exported differs from what `recur predict` does."""
+    """Differences between the exported model and `recur predict`."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What there is to know of the model, in words."""
+    """Description of the model for people."""
     run: Run | None = None
-    """The run itself, for a target that shows more of it."""
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What a file says of itself."""
-        return {"task": self.task, "kind": self.kind, "run": self.name}
+    """The run, for a target that shows more of it."""
 
 
-def copied(program: ExportedProgram) -> ExportedProgram:
-    with quiet("torch.export"):
+def copy_program(program: ExportedProgram) -> ExportedProgram:
+    with silence_torch("torch.export"):
         return copy.deepcopy(program)
 
 
-def has_program(cell: Cell, biased: bool = True) -> str | None:
-    """Why a cell cannot be exported, or None."""
-    found = compiled.assembled(cell, biased)
-    return found if isinstance(found, str) else None
-
-
-def ready(model: nn.Module) -> nn.Module:
-    """A copy to be followed, on the CPU: its layers run by their programs, with weights as they are."""
+def prepare_model(model: nn.Module) -> nn.Module:
+    """Return a copy of a model on the CPU, ready to be traced: native backend, float32 weights, no gradients."""
     model = copy.deepcopy(model).cpu().eval()
     for layer in model.modules():
         if isinstance(layer, Recurrent):
-            if reason := has_program(layer.cell, layer.bias):
+            reason = assembled(layer.cell, layer.bias)
+            if isinstance(reason, str):
                 name = layer.cell.name or type(layer.cell).__name__
-                instead = "train a pointwise one, such as lstm or gru, without --depth-transition"
+                instead = "train a pointwise cell such as lstm or gru, without --depth-transition"
                 raise OptionError(f"the cell {name} has no program to export: {reason}; {instead}")
-            layer.backend, layer.products = "native", ""
+            layer.backend, layer.matmul_dtype = "native", ""
     return model.requires_grad_(False)
 
 
 def capture(
     name: str,
     module: nn.Module,
-    inputs: Sequence[Value],
-    outputs: Sequence[Value],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
     least: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph:
-    """Follow a module, whose forward takes the inputs in their order and returns a tuple of the outputs. Open sizes are
-    at least 1, or what `least` says. No tensor's `len` may be asked on the way: a number would settle the size."""
-    sizes = {letter: max(drawn, least.get(letter, 1) + 1) for letter, drawn in DRAWN.items()}
+    """Trace a module whose forward takes the inputs in order and returns a tuple of the outputs.
+
+    least: minimum of dynamic sizes, default 1.
+    The module must not call `len` on a tensor: a Python number fixes the size.
+    """
+    sizes = {letter: max(drawn, least.get(letter, 1) + 1) for letter, drawn in TRACE_SIZES.items()}
     opened = {letter: Dim(letter, min=least.get(letter, 1)) for value in inputs for letter in _letters(value.shape)}
     shapes = tuple(
-        {k: _open(size, opened) for k, size in enumerate(value.shape) if isinstance(size, str)} for value in inputs
+        {k: _open_size(size, opened) for k, size in enumerate(value.shape) if isinstance(size, str)} for value in inputs
     )
-    given = tuple(example(value, sizes, k) for k, value in enumerate(inputs))
-    with torch.no_grad(), quiet():
-        program = torch.export.export(_Called(module).eval(), given, dynamic_shapes=(shapes,))
+    given = tuple(example_tensor(value, sizes, k) for k, value in enumerate(inputs))
+    with torch.no_grad(), silence_torch():
+        program = torch.export.export(_StarArguments(module).eval(), given, dynamic_shapes=(shapes,))
     return Graph(name, program, tuple(inputs), tuple(outputs), dict(least))
 
 
-class _Called(nn.Module):
-    """A module whose arguments are one row of them, so that sizes can be left open in one way."""
+class _StarArguments(nn.Module):
+    """Module with variadic arguments, so that dynamic shapes are given in one form."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -194,17 +231,17 @@ class _Called(nn.Module):
         return self.module(*given)
 
 
-def example(value: Value, sizes: Mapping[str, int], seed: int = 0) -> Tensor:
-    """Something to give a graph: small numbers, and whole ones that are allowed."""
+def example_tensor(value: TensorSpec, sizes: Mapping[str, int], seed: int = 0) -> Tensor:
+    """Return a random input: standard normal numbers, or integers in the allowed range."""
     draw = torch.Generator().manual_seed(seed)
-    shape = [_size(size, sizes) for size in value.shape]
+    shape = [_known_size(size, sizes) for size in value.shape]
     if value.dtype.is_floating_point:
         return torch.randn(shape, generator=draw, dtype=value.dtype)
     return torch.randint(value.below or 2, shape, generator=draw, dtype=value.dtype)
 
 
 def split_size(size: str) -> tuple[str, int]:
-    """The letter of an open size, and how many more there are."""
+    """Return the letter of a dynamic size and the number added to it."""
     letter, _, more = size.partition("+")
     return letter, int(more or 0)
 
@@ -213,12 +250,12 @@ def _letters(shape: Sequence[Size]) -> list[str]:
     return [split_size(size)[0] for size in shape if isinstance(size, str)]
 
 
-def _open(size: str, opened: Mapping[str, Any]) -> Any:
+def _open_size(size: str, opened: Mapping[str, Any]) -> Any:
     letter, more = split_size(size)
     return opened[letter] + more if more else opened[letter]
 
 
-def _size(size: Size, sizes: Mapping[str, int]) -> int:
+def _known_size(size: Size, sizes: Mapping[str, int]) -> int:
     if isinstance(size, int):
         return size
     letter, more = split_size(size)
@@ -228,40 +265,40 @@ def _size(size: Size, sizes: Mapping[str, int]) -> int:
 # States -----------------------------------------------------------------------------------------------------------
 
 
-class States:
-    """The states of a network by name, `h_0` for that of the first layer: names of one length, no one of which begins
-    another. A network that has no state has none."""
+class NetworkStates:
+    """States of a network by name, `h_0` for the first layer; names have equal length, so that none is a prefix of
+    another."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
         self.parts: list[tuple[int, str, int]] = []
         if isinstance(network, Recurrent):
-            digits = len(str(network.layers - 1))
-            for layer in range(network.layers):
+            digits = len(str(network.num_layers - 1))
+            for layer in range(network.num_layers):
                 for state, width in zip(network.cell.states, network.widths_of(layer), strict=True):
-                    self.parts.append((layer, f"{state}_{layer:0{digits}d}", width))
+                    self.parts.append((layer, f"{identifier(state)}_{layer:0{digits}d}", width))
 
     @property
-    def values(self) -> list[Value]:
-        return [Value(name, ("B", width)) for _, name, width in self.parts]
+    def values(self) -> list[TensorSpec]:
+        return [TensorSpec(name, ("B", width)) for _, name, width in self.parts]
 
     def start(self) -> dict[str, Tensor]:
-        """Where a sequence begins, of one row."""
+        """Return the initial state of one row."""
         network, found = self.network, list[Tensor]()
         if isinstance(network, Recurrent):
             like = next(network.parameters()).new_zeros(1, 1)
-            for layer in range(network.layers):
+            for layer in range(network.num_layers):
                 start = network.cell.start(like, 1, network.widths_of(layer))
                 found += network.with_learned(start, f"_l{layer}") if network.init.learned else start
         return {name: part[0].detach().clone() for (_, name, _), part in zip(self.parts, found, strict=True)}
 
     def nested(self, flat: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
-        """As the network takes them."""
+        """Return flat states as the network takes them: one tuple per layer."""
         if not self.parts:
             return ()
         each = len(self.parts) // (self.parts[-1][0] + 1)
         return tuple(tuple(flat[k : k + each]) for k in range(0, len(flat), each))
 
 
-def flat(state: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def flatten_state(state: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [part for layer in state for part in layer]

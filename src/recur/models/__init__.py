@@ -1,55 +1,42 @@
-"""Layers with an input and a head for one task. What they are made of stands in options.py, which needs no torch."""
+"""Networks for tasks: layers with an input and an output head. Their options are in options.py, which needs no
+torch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recur.lazy import lazy
+from recur.utils.imports import lazy
 
 if TYPE_CHECKING:
-    from recur.models.conditional import ConditionalModel as ConditionalModel
-    from recur.models.decoder import Context as Context
+    from recur.models.classifiers import Classifier as Classifier
+    from recur.models.classifiers import GridClassifier as GridClassifier
+    from recur.models.classifiers import Regressor as Regressor
+    from recur.models.classifiers import SequenceEncoder as SequenceEncoder
+    from recur.models.classifiers import TreeModel as TreeModel
+    from recur.models.decoder import BatchDecoder as BatchDecoder
+    from recur.models.decoder import ConditionalModel as ConditionalModel
     from recur.models.decoder import Decoder as Decoder
-    from recur.models.decoder import Scores as Scores
-    from recur.models.forecast import Forecaster as Forecaster
-    from recur.models.grid import GridClassifier as GridClassifier
+    from recur.models.decoder import DecoderContext as DecoderContext
+    from recur.models.decoder import DecoderScores as DecoderScores
+    from recur.models.decoder import Seq2Seq as Seq2Seq
+    from recur.models.forecaster import Forecaster as Forecaster
     from recur.models.language import LanguageModel as LanguageModel
-    from recur.models.language import Predicted as Predicted
-    from recur.models.reader import Classifier as Classifier
-    from recur.models.reader import Reader as Reader
-    from recur.models.regress import Regressor as Regressor
-    from recur.models.row import RowModel as RowModel
-    from recur.models.seq2seq import Seq2Seq as Seq2Seq
-    from recur.models.stack import State as State
+    from recur.models.language import LanguageModelOutput as LanguageModelOutput
+    from recur.models.layers import State as State
     from recur.models.tagger import OutputTagger as OutputTagger
     from recur.models.tagger import Tagger as Tagger
+    from recur.models.tagger import WordBatch as WordBatch
     from recur.models.tagger import WordTagger as WordTagger
-    from recur.models.tree import TreeModel as TreeModel
-    from recur.models.words import Words as Words
-    from recur.models.writer import DecoderWriter as DecoderWriter
 
-_NAMES = {
-    "Classifier": "recur.models.reader",
-    "ConditionalModel": "recur.models.conditional",
-    "Context": "recur.models.decoder",
-    "Decoder": "recur.models.decoder",
-    "DecoderWriter": "recur.models.writer",
-    "Forecaster": "recur.models.forecast",
-    "GridClassifier": "recur.models.grid",
-    "LanguageModel": "recur.models.language",
-    "OutputTagger": "recur.models.tagger",
-    "Predicted": "recur.models.language",
-    "Reader": "recur.models.reader",
-    "Regressor": "recur.models.regress",
-    "RowModel": "recur.models.row",
-    "Scores": "recur.models.decoder",
-    "Seq2Seq": "recur.models.seq2seq",
-    "State": "recur.models.stack",
-    "Tagger": "recur.models.tagger",
-    "TreeModel": "recur.models.tree",
-    "WordTagger": "recur.models.tagger",
-    "Words": "recur.models.words",
+_MODULES = {
+    "classifiers": ("Classifier", "GridClassifier", "Regressor", "SequenceEncoder", "TreeModel"),
+    "decoder": ("BatchDecoder", "ConditionalModel", "Decoder", "DecoderContext", "DecoderScores", "Seq2Seq"),
+    "forecaster": ("Forecaster",),
+    "language": ("LanguageModel", "LanguageModelOutput"),
+    "layers": ("State",),
+    "tagger": ("OutputTagger", "Tagger", "WordBatch", "WordTagger"),
 }
+_NAMES = {name: f"recur.models.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = list(_NAMES)
 if not TYPE_CHECKING:

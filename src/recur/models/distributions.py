@@ -1,12 +1,12 @@
-"""What a forecaster says of a value to come: some of its quantiles, or a distribution.
+"""Predictive distributions of a forecaster: quantiles, or a parametric distribution.
 
-    quantile            q₁ … q_Q themselves, learned by the pinball loss (Koenker and Bassett 1978)
+    quantile            q₁ … q_Q themselves, trained with the pinball loss (Koenker and Bassett 1978)
     gaussian            μ, σ
     student             μ, σ, ν > 2: heavier tails, so that single large values move μ less
     negative-binomial   μ, α for counts: mean μ, variance μ + α μ²
 
-The last three are learned by their negative log-likelihood, as DeepAR has them (Salinas et al. 2020). A network gives
-raw numbers around a base forecast b; `place` makes parameters of them, and raw numbers of zero put the middle at b.
+The last three are trained by negative log-likelihood, as in DeepAR (Salinas et al. 2020). A network outputs raw numbers
+around a base forecast b; `place` converts them to parameters, and raw zeros put the centre at b.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from torch.nn.functional import softplus
 from recur.errors import OptionError
 
 LEAST = 1e-4
-"""Of a width, in units of what a series is scaled by: a series that stands still has a likelihood too."""
+"""Smallest scale parameter, in units of the scaled series, so that a constant series has a finite likelihood."""
 
 COUNTED = 2000
-"""Means up to which counts are counted; beyond, they are as good as continuous."""
+"""Largest mean for which counts are enumerated; above it a continuous approximation is used."""
 
 
 class Distribution(ABC):
-    """Parameters (…, P) of values (…)."""
+    """Distribution of values (…) with parameters (…, P)."""
 
     size: int
-    """P."""
+    """P, the number of parameters."""
 
     def __init__(self, quantiles: Sequence[float]) -> None:
         self.levels = tuple(quantiles)
 
     @abstractmethod
     def place(self, raw: Tensor, base: Tensor) -> Tensor:
-        """Parameters (…, P) from raw numbers (…, P) around base forecasts (…)."""
+        """Return parameters (…, P) from raw numbers (…, P) around base forecasts (…)."""
 
     def moved(self, raw: Tensor, by: Tensor) -> Tensor:
-        """Raw numbers (…, P) whose middle lies higher by (…)."""
+        """Return raw numbers (…, P) whose centre is higher by (…)."""
         return torch.cat([raw[..., :1] + by[..., None], raw[..., 1:]], dim=-1)
 
     @abstractmethod
     def loss(self, parameters: Tensor, targets: Tensor, unit: Tensor) -> Tensor:
-        """(…): of values (…) that are scaled by `unit`, which spreads over them."""
+        """Return the loss (…) of values (…) that are scaled by `unit`."""
 
     @abstractmethod
     def quantiles(self, parameters: Tensor, unit: Tensor) -> Tensor:
-        """(…, Q), rising."""
+        """Return quantiles (…, Q), increasing."""
 
     @abstractmethod
     def draw(self, parameters: Tensor, unit: Tensor, generator: torch.Generator) -> Tensor:
-        """A value (…) each; random numbers come from the CPU, so that devices agree."""
+        """Draw one value (…) each; random numbers come from the CPU, so that all devices agree."""
 
 
 class Quantiles(Distribution):
@@ -72,7 +72,7 @@ class Quantiles(Distribution):
         return raw + by[..., None]
 
     def loss(self, parameters: Tensor, targets: Tensor, unit: Tensor) -> Tensor:
-        """Pinball: max(q e, (q − 1) e), e = y − ŷ_q, in the mean over q."""
+        """Return the pinball loss max(q e, (q − 1) e), e = y − ŷ_q, averaged over q."""
         q = _levels(self.levels, targets.dtype, targets.device)
         error = targets[..., None] - parameters
         return torch.maximum(q * error, (q - 1) * error).mean(-1)
@@ -81,7 +81,7 @@ class Quantiles(Distribution):
         return parameters.sort(-1).values
 
     def draw(self, parameters: Tensor, unit: Tensor, generator: torch.Generator) -> Tensor:
-        """At a random probability: straight lines between quantiles, and on beyond the outermost."""
+        """Draw at a random probability, by linear interpolation of the quantiles and extrapolation beyond them."""
         found = parameters.sort(-1).values
         if self.size == 1:
             return found[..., 0]
@@ -130,14 +130,14 @@ class Student(Distribution):
         return mean + width * student_quantiles(self.levels, nu)
 
     def draw(self, parameters: Tensor, unit: Tensor, generator: torch.Generator) -> Tensor:
-        """z / √(χ² / ν)"""
+        """Draw z / √(χ² / ν), scaled."""
         mean, width, nu = parameters.unbind(-1)
         z = torch.randn(mean.shape, generator=generator).to(mean)
         return mean + width * z / (2 * gamma_draw(nu / 2, generator) / nu).clamp_min(1e-12).sqrt()
 
 
 class NegativeBinomial(Distribution):
-    """Of counts y · unit; parameters are scaled by it as the values are."""
+    """Distribution of counts y · unit; parameters are scaled like the values."""
 
     size = 2
 
@@ -158,7 +158,7 @@ class NegativeBinomial(Distribution):
         )
 
     def quantiles(self, parameters: Tensor, unit: Tensor) -> Tensor:
-        """The smallest count with P(y ≤ count) ≥ q; of large means that of a gamma distribution, rounded."""
+        """Return the smallest count with P(y ≤ count) ≥ q; for large means, that of a gamma distribution, rounded."""
         mean, alpha = torch.broadcast_tensors((parameters[..., 0] * unit).double(), parameters[..., 1].double())
         large = mean > COUNTED
         found: Tensor = mean.new_zeros(*mean.shape, len(self.levels))
@@ -167,8 +167,10 @@ class NegativeBinomial(Distribution):
         return (found / unit[..., None]).to(parameters.dtype)
 
     def _smooth(self, mean: Tensor, alpha: Tensor) -> Tensor:
-        """Of the gamma distribution with the same mean and variance, by bisection: no quantile q of what is never
-        negative lies beyond mean / (1 − q)."""
+        """Return quantiles of the gamma distribution with the same mean and variance, by bisection.
+
+        The quantile q of a non-negative variable is at most mean / (1 − q), which bounds the search.
+        """
         mean, q = mean[..., None], mean.new_tensor(self.levels)
         k = (mean / (1 + alpha[..., None] * mean)).expand(*mean.shape[:-1], len(q))  # mean² / variance
         low, high = torch.zeros_like(k), mean / (1 - q)
@@ -179,7 +181,7 @@ class NegativeBinomial(Distribution):
         return high.round()
 
     def _counted(self, mean: Tensor, alpha: Tensor) -> Tensor:
-        """The probabilities of 0, 1, 2, … added up, each from the last."""
+        """Sum the probabilities of 0, 1, 2, …, each computed from the previous one."""
         r = 1 / alpha
         log_probability, log_ratio = -r * torch.log1p(alpha * mean), -torch.log1p(1 / (alpha * mean))
         q = mean.new_tensor(self.levels)
@@ -194,13 +196,13 @@ class NegativeBinomial(Distribution):
         return found
 
     def draw(self, parameters: Tensor, unit: Tensor, generator: torch.Generator) -> Tensor:
-        """Poisson, its rate from a gamma distribution."""
+        """Draw from a Poisson distribution with a gamma-distributed rate."""
         mean, alpha = parameters[..., 0] * unit, parameters[..., 1]
         rate = gamma_draw(1 / alpha, generator) * alpha * mean
         return torch.poisson(rate.cpu(), generator=generator).to(mean) / unit
 
 
-KINDS: dict[str, type[Distribution]] = {
+DISTRIBUTIONS: dict[str, type[Distribution]] = {
     "quantile": Quantiles,
     "gaussian": Gaussian,
     "student": Student,
@@ -210,19 +212,21 @@ KINDS: dict[str, type[Distribution]] = {
 
 @lru_cache(maxsize=16)
 def _levels(levels: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """On a device; brought there once, since a training step that is recorded copies nothing to it."""
+    """Return the levels as a tensor, cached per device: a captured training step must not copy from the host."""
     return torch.tensor(levels, dtype=dtype, device=device)
 
 
 def distribution(name: str, quantiles: Sequence[float]) -> Distribution:
-    if name not in KINDS:
-        raise OptionError(f"distribution must be one of {', '.join(KINDS)}, got {name!r}")
-    return KINDS[name](quantiles)
+    if name not in DISTRIBUTIONS:
+        raise OptionError(f"distribution must be one of {', '.join(DISTRIBUTIONS)}, got {name!r}")
+    return DISTRIBUTIONS[name](quantiles)
 
 
 def gamma_draw(shape: Tensor, generator: torch.Generator) -> Tensor:
-    """Marsaglia and Tsang (2000), with their u^(1/a) for shapes below 1; of eight tries the first that is taken, which
-    all but one in 10⁹ have."""
+    """Draw from gamma distributions (Marsaglia and Tsang 2000), with u^(1/a) for shapes below 1.
+
+    The first accepted of eight proposals is taken; all eight are rejected once in 10⁹ draws.
+    """
     a = shape.double().cpu()
     d = torch.where(a < 1, a + 1, a) - 1 / 3
     tries = 8
@@ -240,7 +244,7 @@ def gamma_draw(shape: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def student_quantiles(levels: Sequence[float], nu: Tensor) -> Tensor:
-    """Of t with ν ≥ 2 degrees of freedom (…, 1) at levels, (…, Q): between those of a fine grid of 1/ν."""
+    """Return quantiles (…, Q) of t with ν ≥ 2 degrees of freedom (…, 1), interpolated in a table over 1/ν."""
     at, table = _student_table(tuple(levels))
     u = (1 / nu).clamp(0.0, 0.5)
     place = u / float(at[1])
@@ -253,8 +257,11 @@ def student_quantiles(levels: Sequence[float], nu: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _student_table(levels: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """1/ν from 0 to ½, and the quantiles there. With t = √ν tan θ the distribution is ½ + c ∫₀^θ cos^(ν−1), which is
-    smooth: Gauss–Legendre for the integral, bisection for its inverse."""
+    """Return 1/ν from 0 to ½ and the quantiles there.
+
+    With t = √ν tan θ the distribution function is ½ + c ∫₀^θ cos^(ν−1), which is smooth: the integral is computed by
+    Gauss–Legendre quadrature and inverted by bisection.
+    """
     at = np.linspace(0, 0.5, 1025)
     nu = 1 / at[1:]
     nodes, weights = np.polynomial.legendre.leggauss(64)

@@ -1,47 +1,93 @@
-"""A language model: which token comes next, given all before it.
+"""Language model, with full, adaptive and sampled softmax.
 
-    x_t  = one-hot or embedding of token t
-    h_t  = the recurrent network; with --recurrence output, tanh(U x_t + b): x_t is the output before, and all it sees
-    P(token t + 1) = softmax(V h_t + c)            V may be the embedding itself (tied: Press and Wolf 2017)
-
-What P costs to learn where tokens are many: recur/layers/cross_entropy.py for the whole softmax, softmax.py for others.
-
-Dropout has all the places of AWD-LSTM (Merity, Keskar and Socher 2018): whole tokens of the embedding, the input,
-between layers, the output (each one mask a sequence), and the weights of W. So has its activation regularisation:
-α times the mean square of the outputs after dropout, β times that of their change from step to step, before it.
+Adaptive and sampled softmax train without computing all logits and give exact probabilities in use. Both need tokens
+ordered by frequency, most frequent first, as vocabularies are.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import cross_entropy, embedding, linear
 
-from recur.layers import drop_steps, initialise_linear
-from recur.layers.cross_entropy import linear_cross_entropy
-from recur.models.embedding import TokenEmbedding
+from recur.models.layers import (
+    State,
+    append_time,
+    make_output_recurrent,
+    make_recurrent,
+    map_state,
+    split_state,
+    step_with_time,
+    time_positions,
+    token_embedding,
+)
 from recur.models.options import LanguageModelOptions
-from recur.models.softmax import adaptive_log_p, adaptive_softmax, sampled_cross_entropy
-from recur.models.stack import State, each_part, output_fed, stack
-from recur.models.time import beside, positions, split_state
-from recur.scan import Trace
+from recur.nn.functional import initialise_linear, linear_cross_entropy, sequence_dropout
+from recur.ops import Trace
 
-LOGITS = 1 << 24
-"""Numbers at a time, where the loss of each token is asked for."""
+HEAD, MIDDLE = 20, 4
+"""Bounds of the clusters: the first K/20 tokens are the head, those up to K/4 one cluster, the rest another."""
 
 
-class Predicted:
-    """What a pass over a batch gives. Logits are made when they are asked for: the loss can do without."""
+def adaptive_softmax(width: int, K: int) -> nn.AdaptiveLogSoftmaxWithLoss:
+    """Return an adaptive softmax: log P(k) = log P(cluster of k) + log P(k | cluster).
+
+    Clusters of rarer tokens have narrower matrices.
+    """
+    cutoffs = sorted({cut for cut in (K // HEAD, K // MIDDLE) if 0 < cut < K - 1}) or [K - 1]
+    narrower = min(4.0, 0.999 * width ** (1 / len(cutoffs)))  # and one number is left for the last
+    return nn.AdaptiveLogSoftmaxWithLoss(width, K, cutoffs, div_value=narrower, head_bias=True)
+
+
+def log_uniform(ids: Tensor, K: int) -> Tensor:
+    """Return log P(k) of the sampling distribution P(k) = ln((k + 2)/(k + 1)) / ln(K + 1), approximately Zipf's law."""
+    k = ids.to(torch.float32)
+    return torch.log(torch.log1p(1 / (k + 1))) - math.log(math.log(K + 1))
+
+
+def adaptive_log_probabilities(softmax: nn.AdaptiveLogSoftmaxWithLoss, outputs: Tensor) -> Tensor:
+    """Return log P of every token (…, K), by operations that can be traced; `log_prob` of torch writes in place."""
+    head, short = softmax.head(outputs).log_softmax(-1), softmax.shortlist_size
+    tails = [tail(outputs).log_softmax(-1) + head[..., short + k, None] for k, tail in enumerate(softmax.tail)]
+    return torch.cat([head[..., :short], *tails], -1)
+
+
+def sampled_cross_entropy(h: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, samples: int) -> Tensor:
+    """Return the mean loss of each target against the same `samples` drawn tokens.
+
+        a'_k = V_k h + c_k − ln(S P(k))        L = −log softmax(a'_y, a'_drawn)_y
+
+    Subtracting the logarithm of the expected number of draws makes the softmax over the sample estimate the full
+    softmax (Jean et al. 2015). A drawn token that equals the target is ignored.
+    """
+    K = len(weight)
+    drawn = torch.rand(samples, device=h.device).mul_(math.log(K + 1)).exp_().sub_(1).long().clamp_(0, K - 1)
+    correction = math.log(samples)
+    own = (h * embedding(targets, weight)).sum(-1) + bias[targets] - log_uniform(targets, K) - correction
+    others = h @ embedding(drawn, weight).t() + bias[drawn] - log_uniform(drawn, K) - correction
+    others = others.masked_fill(targets[:, None] == drawn, -math.inf)
+    logits = torch.cat([own[:, None], others], dim=1)
+    return cross_entropy(logits.float(), torch.zeros_like(targets))
+
+
+MAX_LOGITS = 1 << 24
+"""Largest number of logits computed at a time for per-token losses."""
+
+
+class LanguageModelOutput:
+    """Result of a language model. Logits are computed on first access: the loss does not need them."""
 
     def __init__(
         self, model: LanguageModel, outputs: Tensor, state: State, trace: tuple[Trace, ...], penalty: Tensor | float
     ) -> None:
         self._model = model
         self.outputs = outputs
-        """(B, T, H): what V multiplies."""
+        """(B, T, H): inputs of the output matrix V."""
         self.state, self.trace = state, trace
         self.penalty = penalty
-        """Activation regularisation, to be added to the loss while training."""
+        """Activation regularisation, to be added to the training loss."""
         self._logits: Tensor | None = None
 
     @property
@@ -53,28 +99,23 @@ class Predicted:
 
 
 class LanguageModel(nn.Module):
-    """Ids (B, T) in, logits (B, T, K) out, state in and out."""
+    """Language model: ids (B, T) to logits (B, T, K), with the state as argument and result."""
 
     def __init__(self, K: int, options: LanguageModelOptions) -> None:
         super().__init__()
         o = self.options = options
         self.K = K
-        self.embedding = TokenEmbedding(
-            K,
-            o.embedding,
-            o.embedding_init,
-            drop=o.dropout_input,
-            drop_tokens=o.dropout_embedding,
-            variational=o.variational,
-        )
+        self.embedding = token_embedding(K, o)
         self.clock = o.clock
         width = self.embedding.width + (self.clock is not None)
-        self.recurrent = output_fed(o, width) if o.recurrence == "output" else stack(o, width)
+        self.recurrent = make_output_recurrent(o, width) if o.recurrence == "output" else make_recurrent(o, width)
         # Tied to an embedding of another width, the output goes through a matrix of its own first.
         width = self.recurrent.output_size
-        self.narrow = nn.Linear(width, o.embedding, bias=False) if o.tied and o.embedding != width else None
+        self.narrow = (
+            nn.Linear(width, o.embedding_size, bias=False) if o.tie_weights and o.embedding_size != width else None
+        )
         self.adaptive = adaptive_softmax(width, K) if o.softmax == "adaptive" else None
-        self.output = None if o.tied or self.adaptive is not None else nn.Parameter(torch.empty(K, width))
+        self.output = None if o.tie_weights or self.adaptive is not None else nn.Parameter(torch.empty(K, width))
         self.bias = nn.Parameter(torch.zeros(K)) if self.adaptive is None else None
         if self.output is not None:
             bound = width**-0.5
@@ -94,55 +135,53 @@ class LanguageModel(nn.Module):
         start: Tensor | None = None,
         reset: Tensor | None = None,
         trace: bool = False,
-    ) -> Predicted:
-        """`start` (B,): where in their texts the rows begin, for a network that reads t; if not given, where the state
-        left off, and 0 without one."""
+    ) -> LanguageModelOutput:
+        """Run the model over ids (B, T).
+
+        start   (B,): position of the rows in their texts, for networks with a time input; by default where the state
+        ended
+        """
         o = self.options
         x = self.embedding(ids)
         if self.clock is None:
             out, state, traces = self.recurrent(x, state, reset=reset, trace=trace)
         else:
             own, t = split_state(state, ids)
-            steps = positions(t if start is None else start, ids.shape[1], reset)
-            out, own, traces = self.recurrent(beside(x, steps, self.clock), own, reset=reset, trace=trace)
+            steps = time_positions(t if start is None else start, ids.shape[1], reset)
+            out, own, traces = self.recurrent(append_time(x, steps, self.clock), own, reset=reset, trace=trace)
             state = (*own, (steps[:, -1] + 1,))
-        kept = drop_steps(out, o.dropout_output, training=self.training, variational=o.variational)
+        kept = sequence_dropout(out, o.dropout_output, training=self.training, variational=o.variational)
         penalty: Tensor | float = 0.0
         if self.training and (o.alpha or o.beta):
             penalty = o.alpha * kept.square().mean()
             if o.beta and out.shape[1] > 1:
                 penalty = penalty + o.beta * (out[:, 1:] - out[:, :-1]).square().mean()
-        return Predicted(self, kept, state, traces, penalty)
+        return LanguageModelOutput(self, kept, state, traces, penalty)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """One token of each row, (B,), for use: logits (B, K) of the next, and the state."""
+        """Read one token per row (B,) for inference. Return logits (B, K) of the next token, and the state."""
         out, state = self.output_step(ids, state)
         return self.logits_of(out), state
 
     @torch.no_grad()
     def output_step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """The same step up to the outputs (B, H) of the layers, which `logits_of` reads."""
-        x = self.embedding.vectors(ids)
-        if self.clock is None:
-            return self.recurrent.step(x, state)
-        own, t = split_state(state, ids)
-        out, own = self.recurrent.step(beside(x, t, self.clock), own)
-        return out, (*own, (t + 1,))
+        """Compute `step` up to the outputs (B, H), without the logits."""
+        return step_with_time(self.recurrent, self.embedding.vectors(ids), state, self.clock)
 
     @torch.no_grad()
     def output_scan(self, ids: Tensor, lengths: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Many tokens of each row, (B, T), for use: outputs (B, T, H), and the states behind the last of each row's."""
+        """Read tokens (B, T) for inference. Return outputs (B, T, H) and the state at the end of each row."""
         x = self.embedding.vectors(ids)
         if self.clock is None:
             out, state, _ = self.recurrent(x, state, lengths=lengths)
             return out, state
         own, t = split_state(state, ids)
-        out, own, _ = self.recurrent(beside(x, positions(t, ids.shape[1]), self.clock), own, lengths=lengths)
+        out, own, _ = self.recurrent(append_time(x, time_positions(t, ids.shape[1]), self.clock), own, lengths=lengths)
         return out, (*own, (t + lengths.to(t),))
 
     def output_matrix(self) -> Tensor:
-        """V (K, H): the matrix that outputs are multiplied with, whatever it is made of."""
+        """Return V (K, H), the product of its factors if it has several."""
         weight = self._output()
         return weight if self.narrow is None else weight @ self.narrow.weight
 
@@ -152,16 +191,16 @@ class LanguageModel(nn.Module):
         return weight
 
     def logits_of(self, outputs: Tensor) -> Tensor:
-        """Of all tokens; an adaptive softmax has their log-probabilities, which serve as well."""
+        """Return logits of outputs; for an adaptive softmax, log-probabilities."""
         if self.adaptive is not None:
-            return adaptive_log_p(self.adaptive, outputs)
+            return adaptive_log_probabilities(self.adaptive, outputs)
         return linear(self._narrowed(outputs), self._output(), self.bias)
 
     def _narrowed(self, outputs: Tensor) -> Tensor:
         return outputs if self.narrow is None else self.narrow(outputs)
 
-    def loss(self, predicted: Predicted, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of the targets (B, T); while training, what --softmax has in its place."""
+    def loss(self, predicted: LanguageModelOutput, targets: Tensor) -> Tensor:
+        """Return the mean negative log-likelihood of targets (B, T); while training, the loss of the chosen softmax."""
         outputs, targets = predicted.outputs.flatten(0, 1), targets.flatten().long()
         if self.adaptive is not None:
             with torch.autocast(outputs.device.type, enabled=False):
@@ -174,10 +213,10 @@ class LanguageModel(nn.Module):
         return linear_cross_entropy(h, V, c, targets)
 
     @torch.no_grad()
-    def losses(self, predicted: Predicted, targets: Tensor) -> Tensor:
-        """−log P of each target (B, T), without all logits in memory."""
+    def losses(self, predicted: LanguageModelOutput, targets: Tensor) -> Tensor:
+        """Return −log P of each target (B, T), without all logits in memory."""
         found = []
-        rows = max(1, LOGITS // self.K)
+        rows = max(1, MAX_LOGITS // self.K)
         for h, y in zip(predicted.outputs.flatten(0, 1).split(rows), targets.flatten().split(rows), strict=True):
             logits = self.logits_of(h)
             logp = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
@@ -185,8 +224,8 @@ class LanguageModel(nn.Module):
         return torch.cat(found).view(targets.shape)
 
     def detached(self, state: State) -> State:
-        """The same state, cut off from how it came about."""
-        return each_part(state, Tensor.detach)
+        """Return the state detached from the autograd graph."""
+        return map_state(state, Tensor.detach)
 
     @property
     def device(self) -> torch.device:

@@ -1,26 +1,51 @@
-"""What networks are made of, as options. A task's options inherit those of its model, and hand themselves to it."""
+"""Options of the networks in recur.models, as dataclasses that become command-line flags, TOML keys and keywords."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from recur.errors import OptionError
-from recur.layers.options import check_chrono, parse_scheme, parse_state
-from recur.models.forms import EmbeddingInit, parse_bptt
+from recur.errors import OptionError, shown
+from recur.nn.options import check_chrono, parse_scheme, parse_state
 from recur.options import (
     Count,
-    Form,
+    Fraction,
     Layers,
+    LayersOrNone,
     Length,
-    NoLayers,
+    Natural,
     NonNegative,
     Options,
     Positive,
-    Share,
+    TextFormat,
     Width,
     WidthOrNone,
 )
+
+
+def parse_embedding(init: str) -> tuple[str, float]:
+    """Split an initialisation such as `normal:0.1` into name and number; `scaled` has no number."""
+    kind, colon, written = init.partition(":")
+    try:
+        scale = float(written) if colon else 0.0
+    except ValueError:
+        scale = 0.0
+    if init != "scaled" and (kind not in ("uniform", "normal") or not 0 < scale < 1e30):
+        raise OptionError(
+            f"embedding_init must be scaled, or uniform:a or normal:σ with a number above 0, got {shown(init)}"
+        )
+    return kind, scale
+
+
+EmbeddingInit = Annotated[str, TextFormat(parse_embedding)]
+
+
+def parse_bptt(spec: str) -> None:
+    if spec != "full":
+        from recur.ops.bptt import BPTT  # which needs torch
+
+        BPTT.parse(spec)
+
 
 Direction = Literal["forward", "backward", "both"]
 Pool = Literal["last", "mean", "max", "concat", "attention", "self-attention"]
@@ -28,50 +53,55 @@ Pool = Literal["last", "mean", "max", "concat", "attention", "self-attention"]
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions(Options):
-    """A recurrent network."""
+    """Options of a recurrent network."""
 
     title = "Network"
 
     cell: str = "gru"
-    """A cell by name, or file.py:Class."""
+    """Cell: a name, or file.py:Class."""
 
-    hidden: Width = 128
-    """Units in a layer."""
+    hidden_size: Width = 128
+    """Number of hidden units per layer."""
 
-    layers: Layers = 1
-    """How many recurrent layers."""
+    num_layers: Layers = 1
+    """Number of recurrent layers."""
 
-    init: Annotated[str, Form(parse_scheme)] = "torch"
-    """How U, W and the output matrix V start: torch, glorot, orthogonal, identity or normal:σ."""
+    init: Annotated[str, TextFormat(parse_scheme)] = "torch"
+    """Initialisation of U, W and the output matrix V: torch, glorot, orthogonal, identity or normal:σ."""
 
     forget_bias: float | None = None
     """Bias of the forget gate."""
 
     chrono: Length | None = None
-    """Instead: draw the biases of forget and input gates so that units remember for 1 … this many steps, the longest
-    dependency that is to be learned (Tallec and Ollivier 2018)."""
+    """Chrono initialisation: draw the biases of forget and input gates so that units remember for 1 … this many steps,
+    the longest dependency in the data (Tallec and Ollivier 2018).
+    """
 
-    depth_input: NoLayers = 0
-    """Layers of tanh between input and hidden."""
+    depth_input: LayersOrNone = 0
+    """Number of tanh layers between input and hidden."""
 
-    depth_transition: NoLayers = 0
-    """Layers of tanh between hidden and hidden, inside every recurrent layer; it runs step by step, on the loop."""
+    depth_transition: LayersOrNone = 0
+    """Number of tanh layers between hidden and hidden, in every recurrent layer; runs step by step on the loop backend.
+    """
 
-    depth_output: NoLayers = 0
-    """Layers of tanh between hidden and output."""
+    depth_output: LayersOrNone = 0
+    """Number of tanh layers between hidden and output."""
 
-    depth_between: NoLayers = 0
-    """Layers of tanh between one recurrent layer and the next; without them linear cells, such as lru, are linear in
-    layers too."""
+    depth_between: LayersOrNone = 0
+    """Number of tanh layers between one recurrent layer and the next; without them linear cells, such as lru, stay
+    linear in depth.
+    """
 
     time_input: bool = False
-    """The time t is one more input: −1 … 1 over the length learned from, and beyond it, ever more slowly, more."""
+    """Give the time t as an additional input: −1 … 1 over the training length, growing logarithmically beyond it."""
 
     time_scale: Positive | None = None
-    """The length that is; if not given, that of the longest training sequence, or of the whole training text."""
+    """Length that --time-input maps to −1 … 1; by default that of the longest training sequence, or of the training
+    text.
+    """
 
     backend: Literal["auto", "native", "cuda", "parallel", "torch", "loop"] = "auto"
-    """What runs the recurrence; auto is the first of them that can."""
+    """Backend of the recurrence; auto takes the first that can run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +111,7 @@ class NetworkOptions(Options):
 
     @property
     def clock(self) -> float | None:
-        """What t is divided by, where it is an input."""
+        """Divisor of t, if the time is an input; else None."""
         if self.time_input and self.time_scale is None:
             raise OptionError("time_input needs a time_scale: the length of the longest sequence to learn from")
         return self.time_scale if self.time_input else None
@@ -89,19 +119,20 @@ class NetworkOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrenceOptions(NetworkOptions):
-    """One whose outputs can be what the next step reads."""
+    """Options of a network whose recurrence can go through the output."""
 
     title = "Network"
 
     of_hidden_states: ClassVar[tuple[str, ...]] = (
-        *("cell", "layers", "init", "forget_bias", "chrono", "depth_transition", "depth_between", "backend"),
-        *("bptt", "residual", "initial", "dropout_hidden", "dropout_weight", "hidden_top"),
+        *("cell", "num_layers", "init", "forget_bias", "chrono", "depth_transition", "depth_between", "backend"),
+        *("bptt", "residual", "initial", "dropout_hidden", "dropout_weight", "top_hidden_size"),
     )
-    """Options that mean something between hidden states only."""
+    """Options that apply only to a recurrence between hidden states."""
 
     recurrence: Literal["hidden", "output"] = "hidden"
-    """What a step reads of the step before: its hidden state, or its output and nothing else. With outputs no step
-    waits for another while it learns, behind the true output each; in use it reads its own."""
+    """What a step reads of the previous step: its hidden state, or only its output. With output, training uses teacher
+    forcing and computes all steps in parallel; in use, a step reads its own previous output.
+    """
 
     def unused(self) -> dict[str, str]:
         why = "is for a recurrence between hidden states; --recurrence output has none"
@@ -111,86 +142,89 @@ class RecurrenceOptions(NetworkOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceOptions(NetworkOptions):
-    """One that reads whole sequences."""
+    """Options of a network that reads whole sequences."""
 
     title = "Network"
 
-    bptt: Annotated[str, Form(parse_bptt)] = "full"
-    """What crosses time on the way back: full; truncated:τ, windows of τ steps; sliding:τ, every loss over the last τ
-    steps, at τ times the cost; randomized:π; and ,clip:θ at every step."""
+    bptt: Annotated[str, TextFormat(parse_bptt)] = "full"
+    """Backpropagation through time: full; truncated:τ, windows of τ steps; sliding:τ, every loss over the last τ steps,
+    at τ times the cost; randomized:π; with ,clip:θ to clip the gradient at every step.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions(Options):
-    """Tokens as vectors."""
+    """Options of token embeddings."""
 
     title = "Network"
 
-    embedding: WidthOrNone = 64
+    embedding_size: WidthOrNone = 64
     """Width of the embedding; 0 is one-hot."""
 
     embedding_init: EmbeddingInit = "scaled"
-    """How embeddings start: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
+    """Initialisation of embeddings: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutOptions(Options):
-    """The places of dropout in a stack of layers."""
+    """Dropout in a stack of layers."""
 
     title = "Regularisation"
 
-    dropout_embedding: Share = 0.0
-    """Drop whole tokens of the embedding."""
+    dropout_embedding: Fraction = 0.0
+    """Dropout of whole tokens of the embedding."""
 
-    dropout_input: Share = 0.0
-    """Drop parts of the input."""
+    dropout_input: Fraction = 0.0
+    """Dropout of the inputs."""
 
-    dropout_hidden: Share = 0.0
-    """Drop between layers."""
+    dropout_hidden: Fraction = 0.0
+    """Dropout between layers."""
 
-    dropout_weight: Share = 0.0
-    """Drop entries of the recurrent matrix W."""
+    dropout_weight: Fraction = 0.0
+    """Dropout of entries of the recurrent matrix W."""
 
-    dropout_output: Share = 0.0
-    """Drop parts of the last layer's output."""
+    dropout_output: Fraction = 0.0
+    """Dropout of the last layer's output."""
 
     variational: bool = False
-    """One dropout mask for a whole sequence; else one for each step."""
+    """Use one dropout mask for all steps of a sequence; else one per step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackOptions(SequenceOptions, EmbeddingOptions, DropoutOptions):
-    """Tokens in, layers above them: what language models and readers share."""
+    """Options that language models, classifiers and taggers share."""
 
     title = "Network"
 
     residual: bool = False
     """Each layer above the first adds its input to its output."""
 
-    initial: Annotated[str, Form(parse_state)] = "zero"
-    """Where sequences start: zero, random:σ or learned."""
+    initial: Annotated[str, TextFormat(parse_state)] = "zero"
+    """Initial state: zero, random:σ or learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelOptions(StackOptions, RecurrenceOptions):
     title = "Language model"
 
-    tied: bool = False
-    """The embedding is the output layer too."""
+    tie_weights: bool = False
+    """Use the embedding as the output matrix (tied weights)."""
 
-    hidden_top: WidthOrNone = 0
-    """Units of the last layer; 0 is as many as the others. With as many as an embedding that is tied, no matrix stands
-    between them."""
+    top_hidden_size: WidthOrNone = 0
+    """Number of units of the last layer; 0 for the same as the others. With the width of a tied embedding, no
+    projection is needed between them.
+    """
 
     softmax: Literal["full", "adaptive", "sampled"] = "full"
-    """How the next token is learned: over all of them; adaptive, rare ones in clusters with narrower matrices (Grave et
-    al. 2017); or sampled, against some that are drawn (Bengio and Senécal 2008), and over all of them in use."""
+    """Training loss: full softmax; adaptive, with rare tokens in clusters with narrower matrices (Grave et al. 2017);
+    or sampled, against drawn tokens (Bengio and Senécal 2008), with a full softmax in use.
+    """
 
     softmax_samples: Count = 1024
-    """How many are drawn for a batch."""
+    """Number of tokens drawn per batch for --softmax sampled."""
 
     init_range: NonNegative = 0.0
-    """Draw all weights from ± this instead."""
+    """Draw all weights uniformly from ± this instead."""
 
     alpha: NonNegative = 0.0
     """Activation regularisation: weight of the outputs' mean square."""
@@ -200,10 +234,12 @@ class LanguageModelOptions(StackOptions, RecurrenceOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tied and not self.embedding:
+        if self.tie_weights and not self.embedding_size:
             raise OptionError("tied weights need an embedding; set embedding to a width above 0, got 0")
-        if self.tied and self.softmax == "adaptive":
-            raise OptionError("an adaptive softmax has matrices of its own: take --no-tied, or --softmax sampled")
+        if self.tie_weights and self.softmax == "adaptive":
+            raise OptionError(
+                "an adaptive softmax has matrices of its own: take --no-tie-weights, or --softmax sampled"
+            )
 
     def unused(self) -> dict[str, str]:
         found = super().unused()
@@ -214,15 +250,15 @@ class LanguageModelOptions(StackOptions, RecurrenceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderOptions(StackOptions):
-    """Tokens in, states out."""
+    """Options of a sequence encoder."""
 
     title = "Network"
 
     direction: Direction = "forward"
-    """Read from the start, which can be streamed, from the end, or both."""
+    """Reading direction: forward (can be streamed), backward, or both."""
 
-    dropout_words: Share = 0.0
-    """Read so many of the tokens as unknown ones while training, each on its own."""
+    dropout_words: Fraction = 0.0
+    """Fraction of tokens replaced by <unk> while training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,15 +266,218 @@ class ClassifierOptions(ReaderOptions):
     title = "Network"
 
     pool: Pool = "last"
-    """What of a text's states the class is read from: the last, their mean or maximum, all three (concat), or a mean
-    whose weights are learned, once (attention) or several times (self-attention)."""
+    """Pooling of the states: last, mean, max, all three (concat), or a learned weighted mean, one (attention) or
+    several (self-attention).
+    """
 
     heads: Count = 4
-    """How many means self-attention has."""
+    """Number of weighted means of self-attention."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaggerOptions(ReaderOptions, RecurrenceOptions):
-    """An output at every step."""
+    """Options of a network with an output at every step."""
 
     title = "Network"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderOptions(RecurrenceOptions, EmbeddingOptions):
+    """Options of a decoder."""
+
+    title = "Decoder"
+
+    condition: Literal["initial", "input", "both", "none", "aligned"] = "initial"
+    """How the context reaches the decoder: initial state, every step, both, none, or aligned with the outputs."""
+
+    feedback: bool = True
+    """The decoder reads its previous symbol; without it, symbols are independent given the source."""
+
+    stop: Literal["eos", "bernoulli", "length", "source"] = "eos"
+    """How a sequence ends: by a symbol, by a separate output, at a predicted length, or at the length of the source."""
+
+    max_length: Count = 100
+    """Largest number of generated symbols; longer targets are rejected."""
+
+    dropout_input: Fraction = 0.0
+    """Dropout of the embeddings."""
+
+    dropout_hidden: Fraction = 0.0
+    """Dropout between layers."""
+
+    dropout_output: Fraction = 0.0
+    """Dropout of the input of the output layer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.embedding_size:
+            raise OptionError("embedding must be a whole number ≥ 1, got 0: a decoder reads what it wrote as vectors")
+        if self.condition == "aligned" and self.stop != "source":
+            raise OptionError(f"what is aligned with its source ends with it: take --stop source, got {self.stop!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderOptions(DecoderOptions):
+    title = "Encoder and decoder"
+
+    of_hidden_states = ("num_layers", "depth_transition")  # the encoder has hidden states all the same
+
+    attention: Literal["additive", "dot", "none"] = "additive"
+    """Attention over the source: additive, scaled dot product, or none."""
+
+    input_feeding: bool = False
+    """Input feeding: a decoder step also reads the attention result of the previous step (Luong et al. 2015); steps
+    then run one after another.
+    """
+
+    copy: bool = False
+    """Allow symbols to be copied from the attended source position (See et al. 2017)."""
+
+    num_encoder_layers: Layers = 1
+    """Number of recurrent layers of the encoder."""
+
+    direction: Direction = "both"
+    """Reading direction of the encoder."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.condition == "none" and self.attention == "none":
+            raise OptionError("--condition none and --attention none leave nothing to know the source by")
+        for name in ("input_feeding", "copy"):
+            if getattr(self, name) and self.attention == "none":
+                raise OptionError(f"--{name.replace('_', '-')} needs attention; take --attention additive or dot")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecasterOptions(SequenceOptions, RecurrenceOptions):
+    title = "Network"
+
+    lags: Natural | None = 0
+    """Window length: number of past values that are read; 0 carries a state instead."""
+
+    segment: Natural | None = 0
+    """With a window: read it and forecast in segments of this many steps with a recurrent network; 0 for an MLP over
+    the whole window.
+    """
+
+    level: Literal["last", "season", "window"] | None = "season"
+    """Level that values are relative to: the last value, the mean of the last season, or the mean of the window."""
+
+    spread: bool = False
+    """With a window: divide by its mean absolute change per step, so that calm and volatile series look alike."""
+
+    highway: bool = True
+    """With a window: add a linear map of it, shared by all series and trained with the network."""
+
+    base: Literal["none", "seasonal", "linear"] | None = "none"
+    """Base forecast to which the network adds: the level, the seasonal naive forecast, or a linear autoregression per
+    series.
+    """
+
+    distribution: Literal["quantile", "gaussian", "student", "negative-binomial"] = "quantile"
+    """Predictive distribution: quantiles (trained with the pinball loss), or a parametric one (by likelihood);
+    negative-binomial is for counts.
+    """
+
+    dropout_output: Fraction = 0.0
+    """Dropout of the input of the output layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordTaggerOptions(TaggerOptions):
+    """Options of a tagger of words."""
+
+    title = "Network"
+
+    of_hidden_states = (
+        *RecurrenceOptions.of_hidden_states,
+        *("crf", "constrained", "characters", "character_width", "character_embedding_size", "casing", "unknown"),
+    )
+
+    crf: bool = False
+    """Tag whole sentences with a conditional random field; else each word independently with a softmax."""
+
+    constrained: bool = True
+    """With --crf: exclude transitions between tags that neither BIO/BIOES rules nor the training set allow."""
+
+    characters: Literal["none", "lstm", "cnn"] = "none"
+    """Read the characters of words: with a bidirectional LSTM, or with a convolution and a maximum over the word."""
+
+    character_width: Width = 50
+    """Width of the character features of a word."""
+
+    character_embedding_size: Width = 25
+    """Width of the character embedding."""
+
+    casing: bool = False
+    """Give the casing of a word (capitalised, number, sign) as an input."""
+
+    unknown: NonNegative = 0.0
+    """α of the probability α / (α + frequency) with which a word becomes <unk> while training, so that unknown words
+    are learned; 0 for never.
+    """
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if self.characters == "none":
+            found |= dict.fromkeys(("character_width", "character_embedding_size"), "is for --characters lstm or cnn")
+        if not self.crf:
+            found.setdefault("constrained", "is for --crf")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeModelOptions(Options):
+    title = "Network"
+
+    compose: Literal["net", "rntn", "tree-lstm", "child-sum"] = "tree-lstm"
+    """Composition of a node from its children."""
+
+    hidden_size: Width = 150
+    """Number of units per node."""
+
+    embedding_size: Width = 300
+    """Width of the embedding."""
+
+    embedding_init: EmbeddingInit = "scaled"
+    """Initialisation of embeddings: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
+
+    dropout_input: Fraction = 0.0
+    """Dropout of the embeddings."""
+
+    dropout_output: Fraction = 0.0
+    """Dropout of the input of the output layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridModelOptions(Options):
+    title = "Network"
+
+    compose: Literal["net", "lstm"] = "lstm"
+    """Composition of a point from its pixels and its neighbours: net (tanh) or lstm."""
+
+    corners: Literal[1, 2, 4] = 4
+    """Number of corners from which the image is read; with four, every point has seen the whole image."""
+
+    hidden_size: Width = 16
+    """Number of units per point and corner."""
+
+    num_layers: Layers = 1
+    """Number of grids, each of which reads the one below."""
+
+    patch: Count | None = None
+    """Side of the square of pixels that forms one point; by default the smallest that leaves 16 points on the longer
+    side.
+    """
+
+    pool: Literal["mean", "max", "attention", "last"] = "mean"
+    """Pooling of the states; last is the point where reading from each corner ends."""
+
+    dropout_input: Fraction = 0.0
+    """Dropout of pixels."""
+
+    dropout_hidden: Fraction = 0.0
+    """Dropout between layers."""
+
+    dropout_output: Fraction = 0.0
+    """Dropout of the input of the output layer."""

@@ -1,22 +1,25 @@
-"""Options as dataclasses: `options.py` is the base and its check, `kinds.py` what fields take. No torch here."""
+"""Options as dataclasses: the base class with its checks, and the types of fields. torch is not imported here."""
 
-from recur.options.kinds import (
+from recur.options.fields import (
     Batch,
     BelowOne,
+    Between,
     Count,
     Device,
-    Form,
+    Fraction,
+    Integer,
     Layers,
+    LayersOrNone,
     Length,
     Natural,
-    NoLayers,
     NonNegative,
+    OneOf,
     Positive,
     Range,
+    Search,
     Seed,
-    Share,
+    TextFormat,
     Threads,
-    Whole,
     Width,
     WidthOrNone,
     check_device,
@@ -34,7 +37,6 @@ from recur.options.options import (
     spelled,
     value_of,
 )
-from recur.options.search import Between, OneOf, Search
 
 __all__ = [
     "Batch",
@@ -42,11 +44,12 @@ __all__ = [
     "Between",
     "Count",
     "Device",
-    "Form",
+    "Fraction",
+    "Integer",
     "Layers",
+    "LayersOrNone",
     "Length",
     "Natural",
-    "NoLayers",
     "NonNegative",
     "OneOf",
     "Options",
@@ -54,9 +57,8 @@ __all__ = [
     "Range",
     "Search",
     "Seed",
-    "Share",
+    "TextFormat",
     "Threads",
-    "Whole",
     "Width",
     "WidthOrNone",
     "check_device",

@@ -1,17 +1,17 @@
 """Options as dataclasses: a field is a flag, a key of a TOML file and a keyword argument, and is checked here.
 
-A field's type says what it takes, so that every door (the command line, `recur.fit`, a file) refuses the same values
-in the same words:
+A field's type says which values it accepts, so that every entry point (the command line, `recur.fit`, a file) refuses
+the same values with the same message:
 
-    hidden: Count = 128                           a whole number ≥ 1
+    hidden: Count = 128                           an integer ≥ 1
     cell: str = "gru"
     pool: Literal["last", "max"] = "last"
     target: tuple[str, ...] = ()                  a list
-    schedule: Annotated[str, Form(parse)] = "…"   a text that `parse` takes
+    schedule: Annotated[str, Form(parse)] = "…"   a text that `parse` accepts
 
 A field's docstring is its help. A subclass that gives a field another default repeats its line without the docstring.
-A field whose name Python keeps for itself ends in an underscore there: `from_` is --from, and `from` in a file.
-No torch is imported here: help is quick.
+A field whose name is a Python keyword ends in an underscore: `from_` is --from, and `from` in a file.
+torch is not imported here, so that help is fast.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import json
 import keyword
 import math
 import operator
+import re
 import textwrap
 import tomllib
 import types
@@ -44,24 +45,26 @@ from typing import (
 )
 
 from recur.errors import OptionError, shown, unknown
-from recur.files import read_bounded
+from recur.i18n import Message
+from recur.utils.files import read_bounded
+from recur.utils.limits import KEY_PARTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The base: fields checked when one is made."""
+    """Base class of options; fields are checked on creation."""
 
     title: ClassVar[str] = ""
-    """What the group of this class's own fields is called in help."""
+    """Title of the group of this class's fields in help."""
 
     _hints: ClassVar[dict[str, object]]
     _documented: ClassVar[dict[str, str]]
     _explicit: ClassVar[frozenset[str]] = frozenset()
-    """The fields that somebody set, on options made by `of`: what is left may follow from the data."""
+    """Fields that the user set, on options made by `of`; other fields may follow from the data."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Options that know which of their fields were set."""
+        """Create options that remember which fields the user set."""
         made = cls(**fields)
         object.__setattr__(made, "_explicit", frozenset(fields))
         return made
@@ -80,61 +83,61 @@ class Options:
         return cls.__dataclass_fields__[name].default
 
     def unused(self) -> dict[str, str]:
-        """Fields that mean nothing beside the others, and why."""
+        """Return the fields that have no effect with the values of the others, and why."""
         return {}
 
     def refuse_unused(self) -> None:
-        """For what somebody set although it means nothing here, be it to its default."""
+        """Raise OptionError for a field that the user set, even to its default, although it has no effect."""
         for name, why in self.unused().items():
             if name in self._explicit or getattr(self, name) != type(self).default(name):
                 raise OptionError(f"{flag_of(name)} {why}")
 
     def to_toml(self) -> str:
-        """Every field that has a value and a meaning, a line each."""
+        """Return TOML with one line per field that has a value and an effect."""
         unused = self.unused()
         values = ((name, getattr(self, name)) for name in self.names() if name not in unused)
         return "".join(f"{spelled(name)} = {_toml(value)}\n" for name, value in values if value is not None)
 
     def changed(self, **fields: Any) -> Self:
-        """The same with other values; which fields were set is remembered."""
+        """Return a copy with other values, which remembers the fields that the user set."""
         made = dataclasses.replace(self, **fields)
         object.__setattr__(made, "_explicit", self._explicit)
         return made
 
     def with_defaults(self, **fields: Any) -> Self:
-        """The same with other defaults: what somebody set stays."""
+        """Return a copy with other defaults; fields that the user set stay."""
         cls = type(self)
         free = [n for n in fields if n not in self._explicit and getattr(self, n) == cls.default(n)]
         return self.changed(**{name: fields[name] for name in free})
 
     def fixed(self, **fields: Any) -> Self:
-        """The same with other values that no other default replaces, as if somebody had set them."""
+        """Return a copy with other values that count as set by the user, so that no default replaces them."""
         made = self.changed(**fields)
         object.__setattr__(made, "_explicit", self._explicit | {*fields})
         return made
 
     def is_set(self, name: str) -> bool:
-        """Whether somebody set a field, be it to its default."""
+        """Return True if the user set a field, even to its default."""
         return name in self._explicit or getattr(self, name) != type(self).default(name)
 
 
 def spelled(name: str) -> str:
-    """A field as a file spells it."""
+    """Return the key of a field in a file."""
     return name.rstrip("_")
 
 
 def flag_of(name: str) -> str:
-    """… and as a flag."""
+    """Return the command-line flag of a field."""
     return "--" + spelled(name).replace("_", "-")
 
 
 def field_of(key: str) -> str:
-    """… and the field of a key."""
+    """Return the field of a key in a file."""
     return f"{key}_" if keyword.iskeyword(key) else key
 
 
 def hints(cls: type[Options]) -> dict[str, object]:
-    """The type of each field, bounds included, in the order of the fields."""
+    """Return the annotated type of each field, in field order."""
     if "_hints" not in vars(cls):
         found = get_type_hints(cls, include_extras=True)
         cls._hints = {field.name: found[field.name] for field in dataclasses.fields(cls)}
@@ -142,7 +145,7 @@ def hints(cls: type[Options]) -> dict[str, object]:
 
 
 def value_of(hint: object) -> object:
-    """A field's type without bounds and without None."""
+    """Return a field's type without bounds and without None."""
     if get_origin(hint) is Annotated:
         return value_of(get_args(hint)[0])
     if get_origin(hint) in (Union, types.UnionType):
@@ -151,14 +154,14 @@ def value_of(hint: object) -> object:
 
 
 def group_of(cls: type[Options], name: str) -> str:
-    """The title of the class that a field comes from; a subclass that only changes its default does not count."""
+    """Return the title of the class that declares a field first; a subclass may change its default."""
     owner = next(base for base in reversed(cls.__mro__) if name in vars(base).get("__annotations__", {}))
     title: str = vars(owner).get("title", "")
     return title
 
 
 def documentation(cls: type[Options]) -> dict[str, str]:
-    """The docstring of each field: the string below its line in the class where it first stands."""
+    """Return the docstring of each field: the string below its line in the class that declares it first."""
     found: dict[str, str] = {}
     for base in cls.__mro__:
         if base is not object and issubclass(base, Options):
@@ -167,7 +170,7 @@ def documentation(cls: type[Options]) -> dict[str, str]:
 
 
 def _own_documentation(cls: type[Options]) -> dict[str, str]:
-    if "_documented" not in vars(cls):  # a command asks for every field, and reading sources takes a while
+    if "_documented" not in vars(cls):  # cache: reading sources is slow
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
         assert isinstance(body, ast.ClassDef)
         found: dict[str, str] = {}
@@ -184,7 +187,7 @@ def _own_documentation(cls: type[Options]) -> dict[str, str]:
 
 
 def checked(name: str, value: object, hint: object) -> Any:
-    """The value as a field of this type holds it, or what is wrong with it."""
+    """Return a value as a field of this type holds it; raise OptionError if it is invalid."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         if arguments[0] is str:
@@ -196,7 +199,9 @@ def checked(name: str, value: object, hint: object) -> Any:
         number = _plain(value, arguments[0])
         for mark in arguments[1:]:
             if not isinstance(number, int | float) or number not in mark:
-                raise OptionError(f"{name} must {mark.words}, got {shown(value)}")
+                raise OptionError(
+                    Message("{name} must {bound}, got {value}", name=name, bound=mark.words, value=shown(value))
+                )
         return number
     if origin in (Union, types.UnionType):
         if value is None:
@@ -204,33 +209,39 @@ def checked(name: str, value: object, hint: object) -> Any:
         return checked(name, value, next(part for part in arguments if part is not type(None)))
     if origin is Literal:
         if not isinstance(value, str | bool) and isinstance(value, SupportsIndex):
-            value = _plain(value, int)  # one of NumPy's
+            value = _plain(value, int)  # an integer of NumPy
         if not isinstance(value, str | int) or value not in arguments or isinstance(value, bool):
             raise OptionError(unknown(name, value, [str(choice) for choice in arguments]))
         return value
     if origin is tuple:
         items = [value] if isinstance(value, str | Path | int | float) else value
         if not isinstance(items, Sequence):
-            raise OptionError(f"{name} must be a list, got {shown(value)}")
+            raise OptionError(Message("{name} must be a list, got {value}", name=name, value=shown(value)))
         return tuple(checked(name, item, arguments[0]) for item in items)
     found = _plain(value, hint)
     if found is None:
-        kinds = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
-        raise OptionError(f"{name} must be {kinds[hint]}, got {shown(value)}")  # type: ignore[index]
+        kinds = {
+            str: Message("text"),
+            bool: Message("true or false"),
+            int: Message("a whole number"),
+            float: Message("a number"),
+        }
+        kind = kinds[hint]  # type: ignore[index]
+        raise OptionError(Message("{name} must be {kind}, got {given}", name=name, kind=kind, given=shown(value)))
     if isinstance(found, str) and not _unicode(found):
         raise OptionError(f"{name} must be text in Unicode, got {shown(found)}: a file may have to be renamed")
     return found
 
 
 def _plain(value: object, kind: object) -> str | bool | int | float | None:
-    """A value of a plain type, converted where nothing is lost; None where it is none."""
+    """Convert a value to str, bool, int or float without loss; return None if that is impossible."""
     if kind is bool:
         return value if isinstance(value, bool) else None
     if kind is str:
         return str(value) if isinstance(value, str | Path) else None
     if isinstance(value, bool):
         return None
-    if type(value) is int and kind is int:  # at once: a protocol takes long to ask
+    if type(value) is int and kind is int:  # fast path: isinstance of a protocol is slow
         return value
     try:
         if kind is int:
@@ -242,7 +253,7 @@ def _plain(value: object, kind: object) -> str | bool | int | float | None:
 
 
 def _unicode(text: str) -> bool:
-    """Whether a file can hold it: half of a surrogate pair, as a name of other bytes becomes one, is no character."""
+    """Return True if text can be encoded as UTF-8; a file name with other bytes holds lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -255,15 +266,20 @@ def _unicode(text: str) -> bool:
 
 def _toml(value: object) -> str:
     written = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
-    return written.replace("\x7f", "\\u007f")  # which TOML escapes and JSON does not
+    return written.replace("\x7f", "\\u007f")  # TOML must escape it, JSON does not
 
 
 CONFIGURATION = 1 << 22
-"""Bytes of a configuration at most."""
+"""Largest configuration file in bytes."""
+
+_DOTTED = re.compile(
+    rf"""(?<![\w-])(?>(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{KEY_PARTS},}}"""
+)  # fmt: skip
+"""Pattern of a key of more than KEY_PARTS parts: `a.a.a. …`."""
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """The keys of a file; the table [about] is for people."""
+    """Return the keys of a TOML file, without the table [about], which is for people."""
     try:
         return parse_toml(read_bounded(path, CONFIGURATION), path)
     except OSError as error:
@@ -272,7 +288,10 @@ def read_toml(path: Path) -> dict[str, object]:
 
 def parse_toml(content: bytes, path: Path) -> dict[str, object]:
     try:
-        found: Mapping[str, object] = tomllib.loads(content.decode())
+        text = content.decode()
+        if _DOTTED.search(text):
+            raise ValueError(f"expected keys of at most {KEY_PARTS} parts, got a longer one")
+        found: Mapping[str, object] = tomllib.loads(text)
     except ValueError as error:  # no UTF-8, no TOML, or a number of too many digits
         raise OptionError(f"{path} cannot be used as a configuration: {error}") from None
     except RecursionError:

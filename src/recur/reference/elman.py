@@ -1,16 +1,16 @@
-"""One step of the simple recurrent network and its gradient, by hand.
+"""One step of the Elman network and its gradient, by hand.
 
     a_t = b + W s_{t−1} + U x_t
-    s_t = φ(a_t)                     φ = tanh, unless another is asked for
+    s_t = φ(a_t)                     φ = tanh by default
 
-and back, with ds_t = ∂L/∂s_t, the whole gradient of s_t:
+Backward, with ds_t = ∂L/∂s_t, the full gradient of s_t:
 
     da_t     = φ'(a_t) ⊙ ds_t        for tanh: (1 − s_t²) ⊙ ds_t
-    dW       = da_t s_{t−1}ᵀ         ∇_W L, this step's part
-    dU       = da_t x_tᵀ             ∇_U L
-    db       = da_t                  ∇_b L
+    dW       = da_t s_{t−1}ᵀ         the term of this step in ∇_W L
+    dU       = da_t x_tᵀ             the term of this step in ∇_U L
+    db       = da_t                  the term of this step in ∇_b L
     dx_t     = Uᵀ da_t
-    ds_prev  = Wᵀ da_t               carried to the step before
+    ds_prev  = Wᵀ da_t               carried to the previous step
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATES = ("s",)
 
 Function = Callable[[Array], Array]
 
-# φ, and φ' written with s = φ(a), as the notes write 1 − s².
+# φ, and φ' as a function of s = φ(a), as in 1 − s².
 ACTIVATIONS: dict[str, tuple[Function, Function]] = {
     "tanh": (np.tanh, lambda s: 1 - s**2),
     "sigmoid": (sigmoid, lambda s: s * (1 - s)),
@@ -36,7 +36,7 @@ ACTIVATIONS: dict[str, tuple[Function, Function]] = {
 
 
 def step_forward(xt: Array, state: State, parameters: Parameters, activation: str = "tanh") -> tuple[State, Cache]:
-    """xt (n_x, m), state (s_prev (n_s, m),), parameters U (n_s, n_x), W (n_s, n_s), b (n_s, 1).
+    """Compute one step: xt (n_x, m), state (s_prev (n_s, m),), parameters U (n_s, n_x), W (n_s, n_s), b (n_s, 1).
 
     >>> weights = {"U": np.eye(2), "W": np.zeros((2, 2)), "b": np.zeros((2, 1))}
     >>> (s,), cache = recur.reference.elman.step_forward(np.ones((2, 1)), (np.zeros((2, 1)),), weights)
@@ -51,7 +51,7 @@ def step_forward(xt: Array, state: State, parameters: Parameters, activation: st
 
 
 def step_backward(dstate: State, cache: Cache) -> StepGradients:
-    """dstate (∂L/∂s_t (n_s, m),) → the gradients of everything the step read.
+    """Return the gradients of everything that the step read, given dstate (∂L/∂s_t (n_s, m),).
 
     >>> weights = {"U": np.eye(2), "W": np.eye(2), "b": np.zeros((2, 1))}
     >>> (s,), cache = recur.reference.elman.step_forward(np.ones((2, 1)), (np.zeros((2, 1)),), weights)

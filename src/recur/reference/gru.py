@@ -1,18 +1,18 @@
-"""One step of the GRU and its gradient, by hand. Reset acts after the product, so W has a bias of its own, bW.
+"""One step of the GRU and its gradient, by hand. The reset gate acts after the product, so W has its own bias bW.
 
     x_r, x_z, x_n = blocks of  U x_t + b          h_r, h_z, h_n = blocks of  W s_{t−1} + bW
     r = σ(x_r + h_r)   z = σ(x_z + h_z)
     n = tanh(x_n + r ⊙ h_n)                       the candidate
     s_t = (1 − z) ⊙ n + z ⊙ s_{t−1}
 
-and back, with ds = ∂L/∂s_t:
+Backward, with ds = ∂L/∂s_t:
 
     da_n     = ds ⊙ (1 − z) ⊙ (1 − n²)
     da_z     = ds ⊙ (s_{t−1} − n) ⊙ z (1 − z)
     da_r     = da_n ⊙ h_n ⊙ r (1 − r)
-    dx       = [da_r, da_z, da_n]                 what the input's share gets
-    dh       = [da_r, da_z, da_n ⊙ r]             what the state's share gets: its n passed through r
-    ds_prev  = Wᵀ dh + ds ⊙ z                     and a path straight through, open while z ≈ 1
+    dx       = [da_r, da_z, da_n]                 gradient of the input projection
+    dh       = [da_r, da_z, da_n ⊙ r]             gradient of the recurrent projection: n passes through r
+    ds_prev  = Wᵀ dh + ds ⊙ z                     and a direct path, open while z ≈ 1
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATES = ("s",)
 
 
 def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State, Cache]:
-    """xt (n_x, m), state (s_prev (n_s, m),); U (3 n_s, n_x), W (3 n_s, n_s), b and bW (3 n_s, 1).
+    """Compute one step: xt (n_x, m), state (s_prev (n_s, m),); U (3 n_s, n_x), W (3 n_s, n_s), b and bW (3 n_s, 1).
 
     >>> weights = {"U": np.zeros((6, 3)), "W": np.zeros((6, 2)), "b": np.zeros((6, 1)), "bW": np.zeros((6, 1))}
     >>> (s,), _ = recur.reference.gru.step_forward(np.ones((3, 1)), (np.ones((2, 1)),), weights)
@@ -44,7 +44,7 @@ def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State
 
 
 def step_backward(dstate: State, cache: Cache) -> StepGradients:
-    """dstate (∂L/∂s_t (n_s, m),) → the gradients of everything the step read.
+    """Return the gradients of everything that the step read, given dstate (∂L/∂s_t (n_s, m),).
 
     >>> weights = {"U": np.zeros((6, 3)), "W": np.zeros((6, 2)), "b": np.zeros((6, 1)), "bW": np.zeros((6, 1))}
     >>> _, cache = recur.reference.gru.step_forward(np.ones((3, 1)), (np.ones((2, 1)),), weights)

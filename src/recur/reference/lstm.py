@@ -5,14 +5,14 @@
     C_t = f ⊙ C_{t−1} + i ⊙ g
     s_t = o ⊙ tanh(C_t)
 
-and back, with ds = ∂L/∂s_t and dC the gradient carried along the memory:
+Backward, with ds = ∂L/∂s_t and dC the gradient carried along the memory:
 
-    dC_t     = dC + ds ⊙ o ⊙ (1 − tanh²(C_t))     C_t is reached through s_t too
+    dC_t     = dC + ds ⊙ o ⊙ (1 − tanh²(C_t))     also through s_t
     da_i     = dC_t ⊙ g ⊙ i (1 − i)
     da_f     = dC_t ⊙ C_{t−1} ⊙ f (1 − f)
     da_g     = dC_t ⊙ i ⊙ (1 − g²)
     da_o     = ds ⊙ tanh(C_t) ⊙ o (1 − o)
-    dC_prev  = dC_t ⊙ f                           the path that does not vanish while f ≈ 1
+    dC_prev  = dC_t ⊙ f                           does not vanish while f ≈ 1
     ds_prev  = Wᵀ da
 """
 
@@ -28,7 +28,7 @@ STATES = ("s", "C")
 
 
 def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State, Cache]:
-    """xt (n_x, m), state (s_prev, C_prev), each (n_s, m); U (4 n_s, n_x), W (4 n_s, n_s), b (4 n_s, 1).
+    """Compute one step: xt (n_x, m), (s_prev, C_prev), each (n_s, m); U (4 n_s, n_x), W (4 n_s, n_s), b (4 n_s, 1).
 
     >>> weights = {"U": np.zeros((8, 3)), "W": np.zeros((8, 2)), "b": np.zeros((8, 1))}
     >>> (s, C), _ = recur.reference.lstm.step_forward(np.ones((3, 1)), (np.zeros((2, 1)), np.ones((2, 1))), weights)
@@ -45,13 +45,13 @@ def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State
 
 
 def step_backward(dstate: State, cache: Cache) -> StepGradients:
-    """dstate (∂L/∂s_t, ∂L/∂C_t) → the gradients of everything the step read.
+    """Return the gradients of everything that the step read, given dstate (∂L/∂s_t, ∂L/∂C_t).
 
     >>> weights = {"U": np.zeros((8, 3)), "W": np.zeros((8, 2)), "b": np.zeros((8, 1))}
     >>> state = np.zeros((2, 1)), np.ones((2, 1))
     >>> _, cache = recur.reference.lstm.step_forward(np.ones((3, 1)), state, weights)
     >>> found = recur.reference.lstm.step_backward((np.zeros((2, 1)), np.ones((2, 1))), cache)
-    >>> found.dprev[1].ravel().tolist()                 # along C, the forget gate alone
+    >>> found.dprev[1].ravel().tolist()                 # along C, only the forget gate
     [0.5, 0.5]
     """
     ds, dC = dstate

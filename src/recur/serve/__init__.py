@@ -1,9 +1,13 @@
-"""Trained models for many at once: `recur serve`.
+"""Server of trained models for many clients at once: `recur serve`.
 
-engine.py       one thread that steps all waiting sessions as one batch; bank.py has their states by slot
-network.py      what it steps: a language model, a tagger, a classifier, of tokens or of numbers
-rows.py         one request's reading and writing on one slot; text.py makes text of tokens
-sessions.py     which session is where: in a slot, on disk, in a client's hands (travel.py)
-models.py       the runs that are served, and their newer weights
-app.py          the routes; completions.py, steps.py, predict.py and tokenizer.py answer, openapi.py describes them
+schemas.py       limits, models of the requests, the OpenAPI document
+app.py           routes; predictions and the tokenizer
+completions.py   /v1/completions; steps.py: sessions
+registry.py      what all requests share, its metrics, and the server that starts and stops it
+models.py        the served runs, and inputs of requests for them
+sessions.py      sessions in memory, on disk, or held by a client
+engine.py        one thread that steps all rows as one batch, and the rows of one request in it
+sampling.py      events from the scores; rows.py: one request's work on one slot
+state_pool.py    the states of all sessions by slot, and the networks that step them
+http.py, server.py, address.py    shared with the studio: request models, JSON responses, uvicorn with limits
 """

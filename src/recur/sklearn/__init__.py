@@ -1,7 +1,7 @@
 """scikit-learn estimators: a classifier of texts, a tagger of words and a forecaster of a series.
 
     RecurClassifier(minutes=1).fit(texts, labels).predict(texts)
-    GridSearchCV(RecurClassifier(epochs=5), {"hidden": [64, 128], "rate": [0.002, 0.004]}).fit(texts, labels)
+    GridSearchCV(RecurClassifier(epochs=5), {"hidden_size": [64, 128], "lr": [0.002, 0.004]}).fit(texts, labels)
     RecurTagger().fit(sentences, tags).predict(sentences)
     RecurForecaster(horizon=12).fit(None, values).predict()
 
@@ -20,7 +20,6 @@ try:
 except ImportError:
     raise RecurError("scikit-learn is not installed: pip install 'recur[sklearn]'") from None
 
-from recur.sklearn.forecaster import RecurForecaster
-from recur.sklearn.labels import RecurClassifier, RecurTagger
+from recur.sklearn.estimators import RecurClassifier, RecurForecaster, RecurTagger
 
 __all__ = ["RecurClassifier", "RecurForecaster", "RecurTagger"]

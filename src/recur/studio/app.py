@@ -1,45 +1,129 @@
-"""The application: the page's files, and JSON for its views."""
+"""ASGI application of the studio: the page's files, JSON for its views, and the check of the token.
+
+    VIEWS               views of a loaded model and a request:   POST /api/runs/RUN/NAME
+    STANDALONE_VIEWS    views of a request alone:                POST /api/NAME
+
+A new view is a function in the module of its subject and a line here; an error that it raises becomes a response of one
+line. An invalid value of the request is an OptionError or a TextError.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import mimetypes
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Scope
 
 from recur.errors import RecurError
-from recur.studio.folder import Folder
-from recur.studio.guard import Guard
-from recur.studio.loaded import LoadedModel
-from recur.studio.reporting import POLICY, language_of, report_page
-from recur.studio.stream import Stream
-from recur.studio.training import Training
-from recur.studio.turns import Turns
-from recur.studio.views import ALONE, QUICK, REPORTS, VIEWS
-from recur.studio.writing import generate
-from recur.web.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
-from recur.web.body import read_json
-from recur.web.guard import LOOPBACK
-from recur.wording import in_language
+from recur.i18n import Message, translate
+from recur.serve import server
+from recur.serve.http import (
+    FiniteJSONResponse,
+    UnknownError,
+    error_text,
+    plain_error,
+    read_json,
+    refusal,
+    status_of,
+    without_folders,
+)
+from recur.serve.server import LOOPBACK, bearer_token, tokens_equal
+from recur.studio.generation import example, generate, next_tokens
+from recur.studio.gradients import eigenvalues, gradients
+from recur.studio.inspection import saliency, similar, unfold, unit_activations, unit_map
+from recur.studio.loaded_model import LoadedModel
+from recur.studio.prediction import mistakes, predict, samples
+from recur.studio.reports import POLICY, diagnosis, labs, parse_language, report_page, run_lab
+from recur.studio.runs import RunFolder, translate_summary
+from recur.studio.step import run_step, step
+from recur.studio.training import TrainingHandlers
+from recur.studio.workers import TextStream, WorkerPool
+from recur.utils.types import JsonObject
+
+VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
+    "next": next_tokens,
+    "saliency": saliency,
+    "example": example,
+    "samples": samples,
+    "predict": predict,
+    "mistakes": mistakes,
+    "activations": unit_activations,
+    "map": unit_map,
+    "similar": similar,
+    "gradients": gradients,
+    "eigenvalues": eigenvalues,
+    "unfold": unfold,
+    "step": run_step,
+    "diagnosis": diagnosis,
+}
+STANDALONE_VIEWS: dict[str, Callable[[JsonObject], JsonObject]] = {
+    "labs": labs,
+    "lab": run_lab,
+    "step": step,
+}
+UNQUEUED = frozenset({"next", "saliency", "step", "unfold"})
+"""Views that do not wait in the run's queue, because they are faster than a keystroke."""
+REPORT_VIEWS = frozenset({"diagnosis"})
+"""Views of reports, which have a queue of their own."""
+
+
+COOKIE = "recur-token"
+
+
+class CookieGuard(server.RequestGuard):
+    """Guard with one token, which a browser stores as a cookie after the printed address was opened."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: tuple[str, ...] | None = LOOPBACK) -> None:
+        super().__init__(app, hosts)
+        self.token = token
+
+    def admit(self, scope: Scope, headers: Headers, port: int) -> Response | None:
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        cookie = f"{COOKIE}-{port}"  # cookies are shared by all ports of a host
+        if scope["path"] == "/" and any(tokens_equal(given, self.token) for given in query.get("token", [])):
+            redirect = RedirectResponse("/", 303)  # removes the token from the address bar
+            redirect.set_cookie(cookie, fingerprint(self.token), httponly=True, samesite="strict")
+            return redirect
+        if self._has_token(headers, cookie):
+            return None
+        return self.refuse(401, "missing or wrong token; open the address that recur studio printed")
+
+    def _has_token(self, headers: Headers, cookie: str) -> bool:
+        kept = fingerprint(self.token)
+        pairs = (pair.partition("=") for part in headers.getlist("cookie") for pair in part.split(";"))
+        if any(name.strip() == cookie and tokens_equal(value.strip(), kept) for name, _, value in pairs):
+            return True
+        return tokens_equal(bearer_token(headers), self.token)
+
+
+def fingerprint(token: str) -> str:
+    """Return the content of the cookie: a digest and not the token itself."""
+    return hashlib.sha256(b"recur studio " + token.encode()).hexdigest()
+
 
 PAGE = Path(__file__).parent / "page"
 FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
-"""All that can be had of the page: a name is looked up, and no path is made of it."""
+"""Files of the page by name; a requested name is looked up, and never used as a path."""
 STYLES = (
     *("style", "curves", "runs", "train", "write", "predict", "see"),
     *("gradients", "saliency", "step", "xray", "labs"),
 )
-"""Style sheets in the order in which they apply; the page asks for all of them at once, as styles.css."""
+"""Style sheets in the order in which they apply; the page loads all of them as styles.css."""
 BODY = 64 * 1024
-"""Bytes of a request, at most."""
+"""Bytes of a request."""
 FIRST = 0.2
-"""Seconds for reading runs before the list of them is sent with what is known."""
+"""Seconds for reading runs before the list is sent with those that are read."""
 REST = 2.0
-"""… where somebody has that already and asks for the rest: fewer and larger answers."""
+"""Seconds for each later part of the list."""
 
 
 def make_app(
@@ -48,9 +132,9 @@ def make_app(
     hosts: tuple[str, ...] | None = LOOPBACK,
     trust: bool = False,
     read_only: bool = False,
-) -> Guard:
-    """The studio over a folder of runs, as an ASGI application."""
-    studio = Studio(Folder(folder, trust), read_only)
+) -> CookieGuard:
+    """Return the ASGI application of a folder of runs."""
+    studio = Studio(RunFolder(folder, trust), read_only)
     routes = [
         Route("/", studio.page),
         Route("/page/{file}", studio.page),
@@ -68,93 +152,90 @@ def make_app(
     )
     app.router.redirect_slashes = False
     app.state.studio = studio
-    return Guard(app, token, hosts)
+    return CookieGuard(app, token, hosts)
 
 
-def end_training(app: Guard) -> str:
-    """Save and stop what trains, unless it is to be kept; its name, if something was stopped."""
+def end_training(app: CookieGuard) -> str:
+    """Stop the running job unless it is to be kept; return its name, or ""."""
     assert isinstance(app.app, Starlette)
     studio: Studio = app.app.state.studio
     return studio.training.queue.close()
 
 
 class Studio:
-    """The handlers of the routes."""
+    """Handlers of the routes."""
 
-    def __init__(self, folder: Folder, read_only: bool = False) -> None:
+    def __init__(self, folder: RunFolder, read_only: bool = False) -> None:
         self.folder = folder
-        self.turns = Turns()
-        self.training = Training(folder, self.turns, read_only)
+        self.workers = WorkerPool()
+        self.training = TrainingHandlers(folder, self.workers, read_only)
 
     async def page(self, request: Request) -> Response:
         name = request.path_params.get("file", "index.html")
         files = [FILES[f"{style}.css"] for style in STYLES] if name == "styles.css" else [FILES.get(name)]
         if None in files:
-            raise UnknownError("the page has no such file")
+            raise UnknownError(Message("the page has no such file"))
         content = b"".join(file.read_bytes() for file in files if file is not None)
         return Response(content, media_type=mimetypes.guess_type(name)[0])
 
     async def runs(self, request: Request) -> Response:
         first = request.query_params.get("run", "")
         if "rest" in request.query_params:
-            found = await self.turns.rest(lambda: self.folder.list(REST, first))
+            found = await self.workers.rest(lambda: self.folder.list(REST, first))
         else:
-            found = await self.turns.list(lambda: self.folder.list(FIRST, first))
-        language = language_of(request.headers.get("accept-language", ""))
+            found = await self.workers.list(lambda: self.folder.list(FIRST, first))
+        language = parse_language(request.headers.get("accept-language", ""))
         if language != "en":
-            said = [{**run, "error": in_language(run["error"], language)} if "error" in run else run for run in found]
-            return Answer({"runs": said})
-        return Answer({"runs": found})
+            found = [translate_summary(run, language) for run in found]
+        return FiniteJSONResponse({"runs": found})
 
     async def curves(self, request: Request) -> Response:
         name = request.path_params["name"]
-        return Answer(await self.turns.list(lambda: self.folder.curves(name)))
+        return FiniteJSONResponse(await self.workers.list(lambda: self.folder.curves(name)))
 
     async def view(self, request: Request) -> Response:
         name, view = request.path_params["name"], request.path_params["view"]
         if view not in VIEWS:
-            raise UnknownError(f"unknown view {view[:100]!r}")
+            raise UnknownError(Message("unknown view {name}", name=repr(view[:100])))
         body = await read_json(request, BODY)
         model = await self._model(request, name)
-        if view in QUICK:
-            return Answer(await self.turns.step(lambda: VIEWS[view](model, body)))
-        turn = self.turns.report if view in REPORTS else self.turns.look
-        return Answer(await turn(request, name, lambda: VIEWS[view](model, body)))
+        if view in UNQUEUED:
+            return FiniteJSONResponse(await self.workers.step(lambda: VIEWS[view](model, body)))
+        turn = self.workers.report if view in REPORT_VIEWS else self.workers.look
+        return FiniteJSONResponse(await turn(request, name, lambda: VIEWS[view](model, body)))
 
     async def alone(self, request: Request) -> Response:
         view = request.path_params["view"]
-        if view not in ALONE:
-            raise UnknownError(f"unknown view {view[:100]!r}")
+        if view not in STANDALONE_VIEWS:
+            raise UnknownError(Message("unknown view {name}", name=repr(view[:100])))
         body = await read_json(request, BODY)
-        if view in QUICK:
-            return Answer(await self.turns.step(lambda: ALONE[view](body)))
-        return Answer(await self.turns.look(request, f"/{view}", lambda: ALONE[view](body)))
+        if view in UNQUEUED:
+            return FiniteJSONResponse(await self.workers.step(lambda: STANDALONE_VIEWS[view](body)))
+        return FiniteJSONResponse(await self.workers.look(request, f"/{view}", lambda: STANDALONE_VIEWS[view](body)))
 
     async def xray(self, request: Request) -> Response:
-        """The report, as a page for a frame of ours."""
-        name, language = request.path_params["name"], language_of(request.query_params.get("language", "en"))
+        """Return the report as an HTML page for a frame."""
+        name, language = request.path_params["name"], parse_language(request.query_params.get("language", "en"))
         model = await self._model(request, name)
-        page = await self.turns.report(request, name, lambda: report_page(model, language))
+        page = await self.workers.report(request, name, lambda: report_page(model, language))
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
 
     async def generate(self, request: Request) -> Response:
         body = await read_json(request, BODY)
         model = await self._model(request, request.path_params["name"])
-        pieces = await self.turns.step(lambda: generate(model, body))
-        return await Stream.begin(pieces, self.turns)
+        pieces = await self.workers.step(lambda: generate(model, body))
+        return await TextStream.begin(pieces, self.workers)
 
     async def _model(self, request: Request, name: str) -> LoadedModel:
-        """A run's model: in memory, or loaded when it is its turn."""
-        kept = await self.turns.list(lambda: self.folder.kept(name))
-        return kept if kept is not None else await self.turns.load(request, name, lambda: self.folder.open(name))
+        """Return the model of a run from memory, or load it."""
+        kept = await self.workers.list(lambda: self.folder.kept(name))
+        return kept if kept is not None else await self.workers.load(request, name, lambda: self.folder.open(name))
 
 
 def answer_error(request: Request, error: Exception) -> Response:
-    """The handler of every error that a request may end in."""
-    language = language_of(request.headers.get("accept-language", ""))
+    """Return the response to a request that ends in an error."""
+    language = parse_language(request.headers.get("accept-language", ""))
     if isinstance(error, HTTPException):
-        return refusal(error.status_code, in_language(error.detail, language), dict(error.headers or {}))
-    status = status_of(error)
-    headers = {"Retry-After": "1"} if status == 503 else None
+        return refusal(error.status_code, translate(error.detail, language), plain_error, error.headers)
     text = without_folders(error_text(error), request.app.state.studio.folder.path)
-    return refusal(status, in_language(text, language), headers)
+    return refusal(status_of(error, 409), translate(text, language), plain_error)

@@ -1,30 +1,101 @@
-"""Gradients through time of a text: ∂L/∂s_t at every step, and ∂L/∂W as the sum of what each step adds to it.
+"""Gradients through time of a text, and the eigenvalues that explain them.
 
-L is the loss of the text's last token, or the mean over all of its tokens as in training. What crosses time on the way
-back is ξ (recur.bptt): modes of truncation and cuts between two steps, `detach`, are zeros in it. Whatever is cut or
-rescaled, the full gradient of the network as it was trained comes with it, to be drawn behind.
+∂L/∂s_t at every step, and ∂L/∂W as a sum of one term per step. L is the loss of the last token, or the mean over all
+tokens as in training. The factor ξ multiplies what crosses time in the backward pass (recur.ops.bptt): truncation modes
+and detached states are zeros in ξ. The full gradient of the trained network is always computed as well, for comparison.
 """
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from recur.bptt import BPTT
+from recur.diagnostics import Subject
+from recur.diagnostics.gradient_flow import LETTERS, fit_decay, terms_of
+from recur.diagnostics.jacobian import Linearised, recurrent_blocks
+from recur.diagnostics.subject import Layer, layer_name
 from recur.errors import OptionError
-from recur.probes import Subject
-from recur.probes.flow import fit_decay
-from recur.probes.layer import layer_name
-from recur.probes.terms import LETTERS, terms_of
-from recur.studio.fields import text_of
-from recur.studio.loaded import LoadedModel, shown_text
-from recur.studio.rescaled import radius_of, rescaled
-from recur.typedefs import JsonObject
-from recur.web.fields import field, number
+from recur.i18n import Message
+from recur.ops.bptt import BPTT
+from recur.serve.http import RequestModel, check_range, finite_or_none, validate
+from recur.studio.loaded_model import LoadedModel, get_text, shown_text
+from recur.utils.types import JsonObject
+
+WIDEST = 768
+"""Largest size of a matrix whose eigenvalues are computed."""
+
+
+def spectral_radius(layer: Layer) -> float:
+    """Return the largest |λ| of the blocks of W."""
+    radii = [float(_eigenvalues(W).abs().max()) for W in recurrent_blocks(layer).values() if len(W) <= WIDEST]
+    return max(radii, default=0.0)
+
+
+def rescale(subject: Subject, radius: float) -> Subject:
+    """Return a copy with W of every layer scaled to this spectral radius; the subject itself if the radius is 0."""
+    if not radius:
+        return subject
+    model = copy.deepcopy(subject.model)
+    net = next(module for module in model.modules() if type(module) is type(subject.net))
+    for suffix, layer in zip(net.suffixes(), subject.layers, strict=True):
+        own = spectral_radius(layer)
+        for name in net.cell.recurrent_matrices:
+            with torch.no_grad():
+                net.weights(suffix)[name].mul_(radius / own if own else 1.0)
+    return Subject(model, net, subject.inputs, subject.language, start=subject.start)
+
+
+Radius = Annotated[float, Field(ge=0, le=10)]
+
+
+class EigenvalueRequest(RequestModel):
+    """Layer and step whose eigenvalues are shown; the last step by default."""
+
+    layer: int = 0
+    step: int = 0
+    radius: Radius = 0.0
+
+
+def eigenvalues(model: LoadedModel, request: JsonObject) -> JsonObject:
+    """Return the eigenvalues of each block of W of a layer, and of ∂s_t/∂s_{t−1} at one step."""
+    asked = validate(EigenvalueRequest, request)
+    subject = rescale(model.subject(get_text(request), fewest=2), asked.radius)
+    layers = subject.layers
+    layer = layers[check_range("layer", asked.layer, 0, len(layers) - 1)]
+    steps = Linearised(layer)
+    step = check_range("step", asked.step if "step" in request else steps.steps, 1, steps.steps)
+    blocks = recurrent_blocks(layer)
+    if not blocks and steps.N > WIDEST:
+        raise OptionError(
+            Message(
+                "eigenvalues are shown of matrices up to {n} × {m}, and this state has {size}",
+                n=WIDEST,
+                m=WIDEST,
+                size=steps.N,
+            )
+        )
+    found = [_block(f"W_{gate}" if len(blocks) > 1 else "W", W) for gate, W in blocks.items() if len(W) <= WIDEST]
+    if steps.N <= WIDEST:
+        found.append(_block("J", steps.push(step, torch.eye(steps.N, dtype=torch.float64))))
+    return {"blocks": found, "layers": [part.name for part in layers], "step": step, "steps": steps.steps}
+
+
+def _block(name: str, matrix: Tensor) -> JsonObject:
+    values = _eigenvalues(matrix)
+    pairs = [[finite_or_none(round(float(v.real), 5)), finite_or_none(round(float(v.imag), 5))] for v in values]
+    return {"name": name, "values": pairs, "radius": finite_or_none(float(values.abs().max()))}
+
+
+def _eigenvalues(matrix: Tensor) -> Tensor:
+    values: Tensor = torch.linalg.eigvals(matrix.double())
+    return values
+
 
 LAST, ALL = 120, 48
 """Steps at most: of the last loss, and of all losses, each of which is followed back by itself."""
@@ -35,12 +106,24 @@ DIGITS = 6
 """Of a norm, as the page is told."""
 
 
+class GradientFields(RequestModel):
+    """Fields of a request for gradients; GradientRequest checks them against the text."""
+
+    losses: str = "last"
+    mode: str = "full"
+    tau: Annotated[int, Field(ge=1, le=LAST)] = 8
+    keep: Annotated[float, Field(ge=0.05, le=1)] = 0.9
+    seed: Annotated[int, Field(ge=0, le=2**31)] = 0
+    cuts: list[Any] = []
+    radius: Radius = 0.0
+
+
 @dataclass(frozen=True)
-class Asked:
-    """What is measured: which losses, and what crosses time."""
+class GradientRequest:
+    """Request of the gradients view: which losses, and how the backward pass is truncated."""
 
     every: bool
-    """The mean of all losses, and not the last."""
+    """Use the mean of all losses, not the last loss."""
     steps: int
     mode: str = "full"
     tau: int = 1
@@ -49,23 +132,30 @@ class Asked:
     cuts: tuple[int, ...] = ()
     """Steps before which the state is detached."""
     radius: float = 0.0
-    """Of W, rescaled; 0 as it was trained."""
+    """Spectral radius that W is rescaled to; 0 keeps W."""
 
     @staticmethod
-    def of(request: JsonObject, length: int) -> Asked:
-        losses, mode = field(request, "losses", "last"), field(request, "mode", "full")
-        for name, value, known in (("losses", losses, ("last", "all")), ("mode", mode, MODES)):
+    def of(request: JsonObject, length: int) -> GradientRequest:
+        asked = validate(GradientFields, request)
+        for name, value, known in (("losses", asked.losses, ("last", "all")), ("mode", asked.mode, MODES)):
             if value not in known:
-                raise OptionError(f"{name} must be one of {', '.join(known)}, got {value[:40]!r}")
-        every = losses == "all"
+                raise OptionError(
+                    Message(
+                        "{name} must be one of {known}, got {given}",
+                        name=name,
+                        known=", ".join(known),
+                        given=repr(value[:40]),
+                    )
+                )
+        every = asked.losses == "all"
         steps = min(length, ALL if every else LAST)
-        cuts = request.get("cuts", [])
-        if not isinstance(cuts, list) or not all(type(cut) is int and 0 < cut < steps for cut in cuts):
-            raise OptionError(f"cuts must be steps in 1 … {steps - 1}, before each of which the state is detached")
-        return Asked(
-            every, steps, mode, field(request, "tau", 8, 1, LAST), field(request, "keep", 0.9, 0.05, 1.0),
-            field(request, "seed", 0, 0, 2**31), tuple(cuts), field(request, "radius", 0.0, 0.0, 10.0),
-        )  # fmt: skip
+        if not all(type(cut) is int and 0 < cut < steps for cut in asked.cuts):
+            raise OptionError(
+                Message("cuts must be steps in 1 … {last}, before each of which the state is detached", last=steps - 1)
+            )
+        return GradientRequest(
+            every, steps, asked.mode, asked.tau, asked.keep, asked.seed, tuple(asked.cuts), asked.radius
+        )
 
     @property
     def changed(self) -> bool:
@@ -89,32 +179,32 @@ class Asked:
 
 def gradients(model: LoadedModel, request: JsonObject) -> JsonObject:
     """Norms of ∂L/∂s_t and of every step's term of ∂L/∂W and ∂L/∂U, beside those of the full gradient."""
-    subject = model.subject(text_of(request), fewest=2)
-    asked = Asked.of(request, len(subject.inputs))
+    subject = model.subject(get_text(request), fewest=2)
+    asked = GradientRequest.of(request, len(subject.inputs))
     x, y = (ids[:, -asked.steps :] for ids in subject.rows(1, len(subject.inputs)))
-    plain = Asked(asked.every, asked.steps)
-    full = Measured(subject, x, y, plain)
-    found = Measured(rescaled(subject, asked.radius), x, y, asked) if asked.changed else full
+    plain = GradientRequest(asked.every, asked.steps)
+    full = GradientTrace(subject, x, y, plain)
+    found = GradientTrace(rescale(subject, asked.radius), x, y, asked) if asked.changed else full
     return {
-        "rows": [_row(*pair) for pair in zip(found.states(), full.states(), strict=True)],
-        "terms": [_term(*pair) for pair in zip(found.terms(), full.terms(), strict=True)],
+        "rows": [_state_entry(*pair) for pair in zip(found.states(), full.states(), strict=True)],
+        "terms": [_term_entry(*pair) for pair in zip(found.terms(), full.terms(), strict=True)],
         "tokens": [shown_text(subject.token(k)) for k in x[0].tolist()],
         "targets": [shown_text(subject.token(k)) for k in y[0].tolist()],
-        "losses": _numbers(found.losses),
+        "losses": _rounded(found.losses),
         "steps": asked.steps,
         "length": len(subject.inputs),
         "xi": asked.xi(torch.tensor([asked.steps - 1]))[0].tolist(),
-        "radius": max((radius_of(layer) for layer in subject.layers), default=0.0),
-        "norm": number(found.norm),
-        "theta": number(getattr(model.language.options, "clip", None)),
+        "radius": max((spectral_radius(layer) for layer in subject.layers), default=0.0),
+        "norm": finite_or_none(found.norm),
+        "theta": finite_or_none(getattr(model.language.options, "grad_clip", None)),
         "clips": _clips(model),
     }
 
 
-class Measured:
-    """One way back through a text, traced and whole."""
+class GradientTrace:
+    """Backward pass through a text: traced per step, and the whole gradient."""
 
-    def __init__(self, subject: Subject, x: Tensor, y: Tensor, asked: Asked) -> None:
+    def __init__(self, subject: Subject, x: Tensor, y: Tensor, asked: GradientRequest) -> None:
         self.subject, self.asked, self.x, self.y = subject, asked, x, y
         T = asked.steps
         rows = torch.arange(T) if asked.every else torch.tensor([T - 1])
@@ -148,44 +238,48 @@ class Measured:
             for state, grads in trace.gradients.items():
                 line = grads.double().sum(0).norm(dim=-1)  # rows read the same, and each has its own loss
                 decay = fit_decay(line.flip(0).numpy())
-                about = {"name": f"{state}, {layer_name(suffix)}", "norms": _numbers(line)}
-                found.append({**about, "decay": number(decay.decay), "memory": decay.memory})
+                about = {"name": f"{state}, {layer_name(suffix)}", "norms": _rounded(line)}
+                found.append({**about, "decay": finite_or_none(decay.decay), "memory": decay.memory})
         return found
 
     def terms(self) -> list[tuple[JsonObject, Tensor]]:
-        """Of every matrix, with its whole gradient."""
+        """Return the terms of every matrix, with its whole gradient."""
         found = []
         for suffix, trace in zip(self.subject.net.suffixes(), self.trace, strict=True):
             norms = trace.terms
             names = {LETTERS[name]: name for name in norms}
             for letter, terms in sorted(terms_of(trace, together=True).items(), reverse=True):  # W before U
-                about: JsonObject = {"name": f"{letter}, {layer_name(suffix)}", "norms": _numbers(terms.norms[::-1])}
-                about |= {"largest": terms.largest, "share": number(terms.share), "needed": terms.steps}
+                about: JsonObject = {"name": f"{letter}, {layer_name(suffix)}", "norms": _rounded(terms.norms[::-1])}
+                about |= {"largest": terms.largest, "share": finite_or_none(terms.share), "needed": terms.steps}
                 if self.asked.every:
-                    about["by_loss"] = [_numbers(row[: k + 1]) for k, row in enumerate(norms[names[letter]])]
+                    about["by_loss"] = [_rounded(row[: k + 1]) for k, row in enumerate(norms[names[letter]])]
                 found.append((about, self.weights[f"recurrent.{names[letter]}{suffix}"]))
         return found
 
 
-def _row(found: JsonObject, full: JsonObject) -> JsonObject:
+def _state_entry(found: JsonObject, full: JsonObject) -> JsonObject:
     return {**found, "full": full["norms"]}
 
 
-def _term(found: tuple[JsonObject, Tensor], full: tuple[JsonObject, Tensor]) -> JsonObject:
+def _term_entry(found: tuple[JsonObject, Tensor], full: tuple[JsonObject, Tensor]) -> JsonObject:
     (about, G), (of_full, whole) = found, full
     size, most = float(G.double().norm()), float(whole.double().norm())
     cosine = float((G.double() * whole.double()).sum()) / (size * most) if size * most > 0 else None
-    sums = {"whole": number(size), "whole_full": number(most), "cosine": None if cosine is None else number(cosine)}
+    sums = {
+        "whole": finite_or_none(size),
+        "whole_full": finite_or_none(most),
+        "cosine": None if cosine is None else finite_or_none(cosine),
+    }
     return {**about, "full": of_full["norms"], **sums}
 
 
-def _numbers(values: Tensor | list[float]) -> list[float | None]:
+def _rounded(values: Tensor | list[float]) -> list[float | None]:
     given = values.tolist() if isinstance(values, Tensor) else values
-    return [number(float(f"{value:.{DIGITS}g}")) for value in given]
+    return [finite_or_none(float(f"{value:.{DIGITS}g}")) for value in given]
 
 
 def _clips(model: LoadedModel) -> list[JsonObject]:
-    """How often training clipped the gradient, over time."""
+    """Return how often training clipped the gradient, over time."""
     entries = model.language.run.metrics()[-CLIPS:]
     names = {"step": "step", "clipped": "clipped", "norm": "grad_norm"}
-    return [{name: number(entry.get(key)) for name, key in names.items()} for entry in entries]
+    return [{name: finite_or_none(entry.get(key)) for name, key in names.items()} for entry in entries]

@@ -1,28 +1,28 @@
-"""What can be trained: a folder a task. To add one, write its folder; nothing else names it.
+"""Tasks: one folder per task; `common/` has what they share. To add a task, write its folder; nothing else names it.
 
-1.  **Its options**, `tasks/NAME/options.py`: a dataclass of what the task reads, with its own defaults, named `OPTIONS`
-    at the end of the file. It inherits `TaskOptions`, the options of its model (`recur/models/options.py`) and the
-    groups it shares with other tasks (options.py here). The same fields are flags, TOML keys and arguments of
-    `recur.fit`; an option of another task is refused by name. No torch is imported there.
+1.  **Options**, `tasks/NAME/options.py`: a dataclass with the defaults of the task, named `OPTIONS` at the end of the
+    file. It inherits `TaskOptions`, the options of its model (`recur/models/options.py`) and the groups that it shares
+    with other tasks (`common/options.py`). The same fields are flags, TOML keys and arguments of `recur.fit`. The file
+    does not import torch.
 
-2.  **The task**, `tasks/NAME/task.py`: a subclass of `Task` (contract.py), named `TASK` at the end of the file. It says
-    how files become data (`read`), which model they train (`new_model`, from `recur/models/`), what an epoch's batches
-    are (`batches`, drawn from (seed, epoch) alone, so that a run can be resumed in the middle of one), what the loss of
-    a batch is (`training_step`), how good the model is (`validate`; lower scores are better), and what it has to beat
-    (`baseline`).
+2.  **Task**, `tasks/NAME/task.py`: a subclass of `Task` (`common/contract.py`), named `TASK` at the end of the file. It
+    reads files (`read`), builds the model (`new_model`, from `recur/models/`), makes the batches of an epoch
+    (`batches`, which depend on (seed, epoch) alone, so that a run can resume in the middle of an epoch), computes the
+    loss of a batch (`training_step`), evaluates the model (`validate`; lower scores are better) and fits its baselines
+    (`baselines`).
 
-    Everything else is the trainer's: device and threads, schedules, clipping, batches whose loss is not a number,
-    patience, checkpoints, exact resumption, metrics. A task must only draw its random numbers from torch's default
-    generator, or from one seeded by the options, and keep no state of its own between batches but what
-    `training_step` returns as `state`.
+    The trainer does the rest: device and threads, schedules, clipping, non-finite losses, patience, checkpoints, exact
+    resume, metrics. A task draws random numbers only from torch's default generator or from one seeded by the options,
+    and keeps no state between batches but what `training_step` returns as `state`.
 
-3.  **What a trained model can do**, `tasks/NAME/predictor.py`: a `Predictor`, named `PREDICTOR` at the end of the file.
-    `recur.load`, `recur eval` and `recur predict` all go through it.
+3.  **Predictor**, `tasks/NAME/predictor.py`: a `Predictor` (`common/predictor.py`), named `PREDICTOR` at the end of the
+    file. `recur.load`, `recur eval` and `recur predict` use it. A task that also reads sequences of numbers has a
+    second `TASK` and `PREDICTOR` in `tasks/NAME/signals.py`.
 
-4.  **Its test**: the tests in `tests/tasks/` resume every task exactly; give it a small configuration there.
+4.  **Test**: the tests in `tests/tasks/` resume every task exactly; add a small configuration there.
 """
 
-from recur.tasks.registry import (
+from recur.tasks.common.registry import (
     arguments_of,
     config_text,
     make_options,
@@ -34,14 +34,14 @@ from recur.tasks.registry import (
     task_names,
     task_of,
 )
-from recur.tasks.runs import (
+from recur.tasks.common.runs import (
     open_predictor,
     options_of_run,
     predictor_of,
     task_of_run,
-    texts_of,
+    text_fingerprints,
     with_carried_cell,
-    with_own_texts,
+    with_run_texts,
 )
 
 __all__ = [
@@ -59,7 +59,7 @@ __all__ = [
     "task_names",
     "task_of",
     "task_of_run",
-    "texts_of",
+    "text_fingerprints",
     "with_carried_cell",
-    "with_own_texts",
+    "with_run_texts",
 ]

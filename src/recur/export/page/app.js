@@ -1,4 +1,4 @@
-// The page: what the model is, and the view of its kind.
+// Entry point of the page: shows the model and the view for its task.
 
 const KINDS = {
   language: ["lead_language", (model, about) => languageView(new LanguageModel(model, about), about)],
@@ -8,7 +8,6 @@ const KINDS = {
   tagger: ["lead_tag", (model, about) => taggerView(new WordTagger(model, about), about)],
   forecaster: ["lead_forecast", (model, about) => forecastView(new SeriesForecaster(model, about), about)],
   numbers: ["lead_numbers", numbersView],
-  row: ["lead_row", rowView],
   copy: ["lead_copy", copyView],
 };
 

@@ -1,6 +1,6 @@
-// A series and how it goes on, as SVG.
+// SVG chart of a series and its forecast.
 
-// As wide as the screen allows, so that its letters are as large as others.
+// As wide as the screen, so that its text has the normal size.
 function chartSize() {
   const width = Math.max(280, Math.min(720, document.documentElement.clientWidth - 66));
   return { width, height: width < 500 ? 230 : 300, left: width < 500 ? 40 : 52, right: 14, top: 12, bottom: 26 };

@@ -1,8 +1,8 @@
-// Choosing tokens: temperature, top-k, top-p and min-p; the likeliest at each step; beam search; the best path of tags.
+// Decoding: sampling with temperature, top-k, top-p and min-p; greedy search; beam search; Viterbi.
 
 const NEVER_WRITTEN = [UNK, PAD, BOS];
 
-// Numbers in [0, 1) that a seed decides (Chris Doty-Humphrey's sfc32).
+// Seeded random numbers in [0, 1) (Chris Doty-Humphrey's sfc32).
 function makeRandom(seed) {
   let a = 0x9e3779b9, b = 0x243f6a88, c = seed | 0, d = 1;
   const next = () => {
@@ -23,7 +23,7 @@ function largest(values) {
   return best;
 }
 
-// The places of the n largest, the largest first; of equal ones the first.
+// Indices of the n largest values in descending order; ties keep their order.
 function top(values, n) {
   return Array.from(values.keys()).sort((a, b) => values[b] - values[a] || a - b).slice(0, n);
 }
@@ -49,7 +49,7 @@ function logSoftmax(values) {
   return Float64Array.from(values, (value) => value - total);
 }
 
-// What of a distribution may be drawn, and a draw from it.
+// Sampling options: filters a distribution and samples from it.
 class Choice {
   constructor({ temperature = 1, topK = 0, topP = 1, minP = 0 } = {}) {
     Object.assign(this, { temperature, topK, topP, minP });
@@ -101,7 +101,7 @@ const without = (values, never = NEVER_WRITTEN) => {
   return left;
 };
 
-// A sequence that a writer writes, symbol by symbol: `choose` takes log-probabilities. Returns {ids, score, cut, looked}.
+// Generates one sequence symbol by symbol; `choose` reads log-probabilities. Returns {ids, score, cut, looked}.
 // A writer has `longest`, begin(choose) and step(token, carried) → {logp, carried, weights}.
 function* written(writer, choose) {
   let [carried, score] = writer.begin(choose), token = BOS;
@@ -132,7 +132,7 @@ function finish(steps) {
 
 const greedy = (writer) => finish(written(writer, largest));
 
-// The `nbest` best sequences that a beam of this width finds, ranked by log P, as recur.decode.search does.
+// Beam search: the `nbest` sequences with the highest log P, as recur.decoding.beam_search returns them.
 function search(writer, width, nbest = 1) {
   let beam = writer.hypotheses(width).map(({ score, carried }) => ({ score, carried, token: BOS, ids: [], looked: [] }));
   let finished = [];
@@ -155,7 +155,7 @@ function search(writer, width, nbest = 1) {
   return finished.slice(0, nbest);
 }
 
-// The best path through scores x, rows of K each, with moves {start, between, end} or none.
+// Viterbi: best path through scores x, rows of K each, with optional transition scores {start, between, end}.
 function viterbi(x, moves) {
   const K = x[0].length, behind = [];
   let best = x[0].map((score, k) => score + (moves ? moves.start[k] : 0));
@@ -178,7 +178,7 @@ function viterbi(x, moves) {
   return path;
 }
 
-// P(tag k at step t): forward and backward sums in logarithms.
+// Marginals P(tag k at step t): forward-backward algorithm in log space.
 function marginals(x, moves) {
   if (!moves) return x.map(softmax);
   const K = x[0].length, T = x.length, alpha = [], beta = [], term = new Float64Array(K);

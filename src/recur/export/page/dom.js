@@ -1,4 +1,4 @@
-// Elements. Whatever a person typed, or a model wrote, goes in as text.
+// DOM helpers. User input and model output are inserted as text nodes, never as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -41,14 +41,14 @@ const figure = (value) => Number.isFinite(value) ? Math.abs(value) >= 1e5 || (va
 
 const signed = (value, digits) => value.toFixed(digits).replace("-", "−");
 
-// A token that can be seen: spaces, line ends and what only stands for something have signs.
+// Visible form of a token: spaces, line ends and special tokens are shown as symbols.
 const SIGNS = { "\n": "⏎", "\t": "⇥", " ": "␣", "\u00a0": "⍽", "\u3000": "□" };
 function visible(token) {
   if (token === "<eos>") return "⏎";
   return token.replaceAll(SPACE_SIGN, "␣").replace(/[\n\t \u00a0\u3000]/g, (sign) => SIGNS[sign]) || "∅";
 }
 
-// Bars of {name, p}, in their order; with `onpick` each is a button.
+// Bar chart of {name, p}; with `onpick` each bar is a button.
 function bars(rows, onpick) {
   return rows.map((row) => el(onpick ? "button" : "div", {
     class: row.strong ? "bar strong" : "bar", type: onpick ? "button" : null, disabled: row.fixed, role: onpick ? null : "listitem",
@@ -59,7 +59,7 @@ function bars(rows, onpick) {
   el("span", { class: "share" }, percent(row.p))));
 }
 
-// What the vocabulary does not have, named: it is read as unknown.
+// Note that lists tokens outside of the vocabulary.
 function showUnknown(place, tokens) {
   place.replaceChildren(...(tokens.length ? [
     el("strong", {}, t("unknown")), " ",
@@ -68,7 +68,7 @@ function showUnknown(place, tokens) {
   ] : []));
 }
 
-// Work that waits until typing rests, of which only the newest counts.
+// Debounced work: waits until typing pauses; only the newest call counts.
 function calmly(work, wait = 60) {
   let timer = 0;
   const calm = (...given) => {

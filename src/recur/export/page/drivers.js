@@ -1,9 +1,9 @@
-// What is done around a model's graphs, as its task does it in Python. A model has run(graph, inputs) → outputs, arrays
-// by name; `about` says what it is.
+// Interfaces of the tasks around a model's graphs, as in Python. A model has run(graph, inputs) → outputs, arrays by
+// name; `about` describes the model.
 
 const names = (about, graph) => about.graphs[graph];
 
-// What a graph hands on to its next call.
+// State that a graph carries to its next call.
 function carriedBy(about, graph) {
   const { inputs, outputs } = names(about, graph);
   return inputs.filter((name) => outputs.includes(name));
@@ -13,7 +13,7 @@ const pick = (from, keys) => Object.fromEntries(keys.map((key) => [key, from[key
 
 const startOf = (about) => Object.fromEntries(Object.entries(about.start).map(([name, values]) => [name, Float32Array.from(values)]));
 
-// A language model: one token in, logits of the next and what is carried out.
+// Language model: reads one token, returns the logits of the next token and the state.
 class LanguageModel {
   constructor(model, about) {
     this.model = model;
@@ -30,12 +30,12 @@ class LanguageModel {
     const found = this.model.run("step", { token: [token], ...carried });
     return { logits: found.logits, carried: pick(found, this.carried) };
   }
-  // Ids in the order of reading; what stands before them is `first`.
+  // Reads ids in reading order, after the token `first`.
   encode(text) {
     const ids = this.vocab.encode(normalised(text));
     return this.backward ? ids.reverse() : ids;
   }
-  // The text that follows another (or, read from the end, stands before it) once these ids are written.
+  // Text that these ids add after another text (before it, for a backward model).
   continued(context, ids) {
     const { vocab } = this;
     if (this.backward) {
@@ -46,7 +46,7 @@ class LanguageModel {
   }
 }
 
-// A decoder behind a source or a label: what decode.js drives, and what a page reads step by step.
+// Decoder of a source or a label, for decode.js and for step-by-step views.
 class LineWriter {
   constructor(model, about, source) {
     const { settings } = about;
@@ -62,7 +62,7 @@ class LineWriter {
     this.longest = settings.stop === "source" ? source.length : settings.longest;
     this.source = source;
   }
-  // log P of every length, where that is settled first.
+  // log P of every length, if the length is predicted first.
   lengthTable() {
     if (this.settings.stop === "source") return Float64Array.from({ length: this.longest + 1 }, (_, k) => (k === this.source.length ? 0 : -Infinity));
     return without(this.lengths, [0]);
@@ -83,7 +83,7 @@ class LineWriter {
   }
 }
 
-// Lines of a label, seen as a language model is.
+// Conditional model with the interface of a language model.
 class ConditionalModel {
   constructor(model, about) {
     this.model = model;
@@ -122,7 +122,7 @@ class PairsModel {
     this.target = new Vocab(about.vocabs.target);
     this.attends = names(about, "step").outputs.includes("looked");
   }
-  // {input, unknown, nbest: [{output, score, cut, tokens, looked}]}; null of nothing.
+  // {input, unknown, nbest: [{output, score, cut, tokens, looked}]}; null for empty input.
   write(text, width = 1, nbest = 1) {
     const line = normalised(text), ids = this.source.encode(line);
     if (!ids.length) return null;
@@ -137,7 +137,7 @@ class PairsModel {
   }
 }
 
-// The n-grams of a text, each as often as it stands there.
+// n-grams of a text with repetitions.
 function grams(text, unit) {
   const lower = text.toLowerCase();
   if (unit === "word") {
@@ -157,7 +157,7 @@ class TextClassifier {
     this.unit = about.settings.mixed ? about.settings.grams : null;
     this.ngrams = this.unit ? new Map(about.vocabs.ngrams.tokens.map((gram, k) => [gram, k - SPECIALS.length])) : null;
   }
-  // {p, unknown}; null of a text without a token.
+  // {p, unknown}; null for a text without tokens.
   classify(text) {
     const line = strip(normalised(text)), ids = this.vocab.encode(line);
     if (!ids.length) return null;
@@ -199,7 +199,7 @@ class WordTagger {
     }
     return this.seen.get(word);
   }
-  // {words, tags, p: rows of probabilities, unknown}; null of no word.
+  // {words, tags, p: rows of probabilities, unknown}; null for a text without words.
   tag(text) {
     const words = splitSpaces(normalised(text));
     if (!words.length) return null;
@@ -218,8 +218,8 @@ class WordTagger {
   }
 }
 
-// A language model along a text that changes under it: what is read again is what changed, from the nearest place whose
-// state was kept. All of the last ones are kept, and of those before them one in 32.
+// Language model along a text that is being edited. It rereads only from the nearest saved state before the change.
+// The states of the last tokens are all saved, earlier ones every 32 tokens.
 class Follower {
   constructor(model, label) {
     this.model = model;
@@ -227,7 +227,7 @@ class Follower {
     this.surprise = [];
     this.kept = new Map([[0, model.step(model.first, model.begin(label))]]);
   }
-  // Logits of the next token, and what is carried.
+  // Logits of the next token, and the state.
   get now() { return this.kept.get(this.ids.length); }
   push(token) {
     const { logits, carried } = this.now, place = this.ids.push(token);
@@ -235,7 +235,7 @@ class Follower {
     this.kept.set(place, this.model.step(token, carried));
     if ((place - 256) % 32) this.kept.delete(place - 256);
   }
-  // The tokens that are still to be pushed so that these have been read.
+  // Tokens that remain to be read.
   rewind(ids) {
     let same = 0;
     while (same < ids.length && ids[same] === this.ids[same]) same++;

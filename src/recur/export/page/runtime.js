@@ -1,11 +1,11 @@
-// The memory that a model computes in, its weights, and the product of matrices.
+// Memory, weights and matrix product of a model.
 
 let F = null, D = null, U = null;  // float32, float64 (whole numbers too) and bytes of one memory
 let memory = null, free = 0, kernel = null;
 
 const UNIT = 65536;
 
-// So many bytes more, aligned to 16; `settle` is called once all are asked for.
+// Reserves bytes, aligned to 16; call `settle` after the last reservation: it may grow the memory.
 function reserve(bytes) {
   const at = free;
   free += (bytes + 15) & ~15;
@@ -22,7 +22,7 @@ function settle() {
   }
 }
 
-// Where WebAssembly is switched off, the same in JavaScript.
+// Fallback in JavaScript where WebAssembly is disabled.
 class PlainMemory {
   constructor() { this.buffer = new ArrayBuffer(UNIT); }
   grow(units) {
@@ -61,7 +61,8 @@ function plainProduct(a, w, y, M, N, K, lda, ldw, ldy) {
   }
 }
 
-// y[m, n] += Σ_k a[m, k] w[n, k], of matrices without gaps at places of F.
+// y[m, n] += Σ_k a[m, k] w[n, k] for contiguous matrices at offsets of F.
+// The loop is WebAssembly, because JavaScript has no vector instructions.
 const product = (a, w, y, M, N, K) => kernel(4 * a, 4 * w, 4 * y, M, N, K, 4 * K, 4 * K, 4 * N);
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -76,7 +77,7 @@ function startKernel(module) {
   }
 }
 
-// Weights as they were packed (javascript_weights.py): [kind, rows, columns] each; int8 has its rows' scales behind it.
+// Unpacks weights (pack_weights in html.py): [kind, rows, columns] each; int8 is followed by the scales of its rows.
 function unpack(layout, packed) {
   const places = [];
   let at = 0;
@@ -109,14 +110,14 @@ class Model {
     this.graphs = makeGraphs(unpack(about.layout, bytesOf(packed)));
     this.base = free;
   }
-  // A graph on arrays by name; what comes out are arrays of their own.
+  // Runs a graph on arrays by name; returns copies of the outputs.
   run(graph, given) {
     free = this.base;
     return this.graphs[graph](given);
   }
 }
 
-// What cells and graphs compute, beyond what JavaScript has.
+// Functions of cells and graphs that JavaScript does not have.
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 const softplus = (x) => (x > 30 ? x : Math.log1p(Math.exp(x)));
 const least = (a, b) => (a !== a ? a : b !== b ? b : a < b ? a : b);
@@ -130,7 +131,7 @@ const even = (x) => {
   return part < 0.5 ? down : part > 0.5 ? down + 1 : down % 2 ? down + 1 : down;
 };
 
-// The error function: its series near 0, and the continued fraction of its complement beyond.
+// Error function: power series near 0, continued fraction of its complement elsewhere.
 function erf(x) {
   const z = Math.abs(x);
   let found;

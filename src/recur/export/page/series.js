@@ -1,4 +1,4 @@
-// Tables of numbers, dates and their frequency, as recur/series reads them.
+// Tables of numbers, dates and their frequency, as recur.data.series reads them.
 
 const SECOND = 1e6, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR, WEEK = 7 * DAY;
 const MONDAY = 4 * DAY;  // the first of 1970, in microseconds
@@ -7,7 +7,7 @@ const MISSING = new Set(["", "na", "nan", "null", "none", "?"]);
 const isMissing = (cell) => MISSING.has(cell.toLowerCase());
 const numberOf = (cell) => (isMissing(cell) ? NaN : /^[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(cell) ? Number(cell.replaceAll("_", "")) : null);
 
-// Lines of cells between commas, semicolons, tabs or spaces; quotes hold what stands inside them together.
+// Splits lines into cells at commas, semicolons, tabs or spaces; quotes protect a cell.
 function parseCells(text) {
   const lines = normalised(text).split("\n").map((line, k) => [k + 1, line]).filter(([, line]) => strip(line));
   const head = lines.slice(0, 20).map(([, line]) => line).join("\n");
@@ -26,7 +26,7 @@ function utc(year, month, day = 1, hour = 0, minute = 0, second = 0) {
   return when.getUTCMonth() === month - 1 && when.getUTCDate() === day ? when.getTime() * 1000 : null;
 }
 
-// {form, place}: a number, or microseconds since 1970; null of what is no date.
+// {form, place}: a number, or microseconds since 1970; null if it is not a date.
 function parseDate(text) {
   let found;
   if (/^\d{8}$/.test(text)) {
@@ -67,7 +67,7 @@ function isSameDay(places) {
   return begin.every((day) => day === begin[0]) || end.every((days) => days === 1);
 }
 
-// How far one row is from the next.
+// Frequency: distance between rows.
 class Frequency {
   constructor(unit, count, form) { Object.assign(this, { unit, count, form }); }
   static of(places, form) {
@@ -78,7 +78,7 @@ class Frequency {
     const skips = days.every(isWorkday) && days.length > 4 && days.at(-1) - days[0] >= 7;
     return step === DAY && skips ? new Frequency("business days", 1, form) : new Frequency("microseconds", step, form);
   }
-  // How many steps a place lies behind a fixed one.
+  // Number of steps from a fixed origin.
   step(place) {
     if (this.unit === "months") return Math.floor(monthOf(place) / this.count);
     if (this.unit === "business days") return Math.floor(businessDay(place) / this.count);
@@ -88,7 +88,7 @@ class Frequency {
     const at = this.unit === "months" ? places.map(monthOf) : this.unit === "business days" ? places.map(businessDay) : places;
     return at.map((place) => Math.floor((place - at[0]) / this.count));
   }
-  // The places of the first and of so many steps behind it.
+  // Dates of the first row and of the following steps.
   places(first, length) {
     if (this.unit === "months") {
       const month = monthOf(first), into = dayOf(first) - monthBegin(month), last = dayOf(first) + 1 === monthBegin(month + 1) && into > 26;
@@ -123,13 +123,13 @@ const CYCLES = {
   month: [12, (place) => modulo(monthOf(place), 12)],
 };
 
-// Of a name as in `calendar, hour of day sin`.
+// Parses a name such as `calendar, hour of day sin`.
 function calendarColumn(name, places) {
   const [, cycle, part] = /^calendar, (.*) (sin|cos)$/.exec(name), [period, read] = CYCLES[cycle];
   return places.map((place) => Math[part]((2 * Math.PI * read(place)) / period));
 }
 
-// What is missing becomes the last value of the same phase of the season, else the last value.
+// Fills gaps with the last value at the same phase of the season, otherwise with the last value.
 function fillGaps(values, season) {
   const made = values.slice();
   for (let t = season; t < made.length; t++) if (Number.isNaN(made[t])) made[t] = made[t - season];
@@ -173,7 +173,7 @@ function readSeries(text, wanted) {
   return { names, columns, places: frequency.places(places[0], length), frequency };
 }
 
-// A forecaster: a table in, quantiles of what follows each column out.
+// Forecaster: reads a table, returns quantiles of the forecast for each column.
 class SeriesForecaster {
   constructor(model, about) {
     this.model = model;
@@ -181,7 +181,7 @@ class SeriesForecaster {
     this.inputs = names(about, "forecast").inputs;
     this.width = names(about, "forecast").shapes.values[2];
   }
-  // [{name, past, quantiles: steps of levels, dates}], one for each variable.
+  // [{name, past, quantiles: steps of levels, dates}], one per variable.
   forecast(text, chosen = null) {
     const { targets, series, horizon, season, least, known, past, positive } = this.settings;
     const table = readSeries(text, targets), column = (name) => table.columns[table.names.indexOf(name)];
@@ -228,7 +228,7 @@ class SeriesForecaster {
   }
 }
 
-// Rows of D numbers each, one step a line.
+// Parses rows of D numbers, one step per line.
 function readRows(text, D) {
   const lines = parseCells(text);
   if (!lines.length) throw new TableError("empty");
@@ -243,14 +243,14 @@ function readRows(text, D) {
   });
 }
 
-// Every `stack` neighbours one step, the last repeated where it must be.
+// Stacks every `stack` steps to one, padding with the last step.
 function stacked(rows, stack) {
   const made = [...rows];
   while (made.length % stack) made.push(made.at(-1));
   return made.flat();
 }
 
-// The labels of the likeliest path: repeats merged, blanks taken out (CTC).
+// CTC greedy decoding: labels of the most likely path without repeats and blanks.
 function bestPath(logits, K, blank) {
   const found = [];
   for (let t = 0, before = blank; t * K < logits.length; t++) {

@@ -1,11 +1,11 @@
-// Subwords, as sentencepiece cuts them: the likeliest pieces of a unigram model, or the merges of byte pairs.
-// What no piece spells is written in bytes.
+// Subword tokenizer like sentencepiece: Viterbi search of a unigram model, or merges of byte-pair encoding.
+// Characters that no piece spells become byte tokens.
 
 const SPACE_SIGN = "\u2581", UNKNOWN_PENALTY = 10;
 const byteName = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 
 class Subwords {
-  // `scores` of all pieces; `plain` are the ids of those that a text is cut into, no bytes and no special ones.
+  // `scores` of all pieces; `plain`: ids of pieces for text, without bytes and special tokens.
   constructor({ model, tokens, scores, plain }) {
     this.tokens = tokens;
     this.scores = Float32Array.from(scores);
@@ -37,7 +37,7 @@ class Subwords {
 
   inBytes(surface) { return Array.from(new TextEncoder().encode(surface), byteName); }
 
-  // Viterbi: the best way to each place, in the order and the precision in which sentencepiece looks.
+  // Viterbi search in float32 and in the order of sentencepiece, so that ties are broken in the same way.
   likeliest(letters) {
     const n = letters.length, best = new Float32Array(n + 1), from = new Int32Array(n + 1).fill(-1), by = new Int32Array(n + 1);
     const unknown = Math.fround(Math.fround(this.lowest) - UNKNOWN_PENALTY);
@@ -62,7 +62,7 @@ class Subwords {
     return found.reverse();
   }
 
-  // The best merge first, and of equal ones the leftmost, until none is left.
+  // Applies the best merge first, the leftmost of equal ones, until none is left.
   merged(letters) {
     const parts = letters.map((text, k) => ({ text, before: k - 1, after: k + 1 < letters.length ? k + 1 : -1 }));
     const heap = new Heap((a, b) => b.score - a.score || a.left - b.left);
@@ -109,7 +109,7 @@ class Subwords {
   }
 }
 
-// UTF-8, and the sign of replacement for every byte that is of no character.
+// Decodes UTF-8 with U+FFFD for each invalid byte.
 function decodeBytes(bytes) {
   let text = "";
   for (let at = 0; at < bytes.length;) {

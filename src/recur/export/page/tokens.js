@@ -1,4 +1,4 @@
-// From text to tokens and back, as recur/text does it: characters, words, what stands between spaces, lines.
+// Tokenizers as in recur.data.text: characters, words, space-separated symbols, lines.
 
 const UNK = 0, PAD = 1, BOS = 2, EOS = 3;
 const SPECIALS = ["<unk>", "<pad>", "<bos>", "<eos>"];
@@ -10,10 +10,10 @@ const MARK = "(?:(?![\\u{e0100}-\\u{e01ef}])\\p{M}|[\\u200c\\u200d])";
 const strip = (text) => text.replace(new RegExp(`^[${SPACE}]+|[${SPACE}]+$`, "gu"), "");
 const splitSpaces = (text) => text.match(new RegExp(`[^${SPACE}]+`, "gu")) || [];
 
-// Line ends and composed characters, as a file is read.
+// Normalises line ends and composes characters (NFC), as for files.
 const normalised = (text) => text.replace(/\r\n?/g, "\n").normalize("NFC");
 
-// Words with their marks, inner apostrophes and hyphens; a Han or Kana character; any other sign with its marks.
+// Words with combining marks, inner apostrophes and hyphens; single Han or Kana characters; other symbols with marks.
 function markedPattern() {
   const letter = `(?!${HAN})[\\p{L}\\p{N}_]${MARK}*`;
   const sign = `(?!${MARK})[^\\p{L}\\p{N}_${SPACE}]${MARK}*`;
@@ -61,7 +61,7 @@ function makeTokenizer(about) {
   return new { char: Characters, space: Spaced, line: Lines }[about.kind]();
 }
 
-// Tokens in the order of their ids; what is not among them is <unk>, and `unknown` names it.
+// Tokens by id; any other token is <unk> and listed by `unknown`.
 class Vocab {
   constructor({ tokenizer, tokens }) {
     this.kind = tokenizer.kind;
@@ -69,14 +69,14 @@ class Vocab {
     this.ids = new Map(tokens.map((token, k) => [token, k]));
     this.tokenizer = makeTokenizer({ ...tokenizer, tokens });
   }
-  // Of characters, four names stand for what no text has.
+  // The first four ids are special tokens.
   id(token) { return this.ids.get(token) ?? UNK; }
   encode(text) { return this.tokenizer.split(text).map((token) => this.id(token)); }
   decode(ids) { return this.tokenizer.join(ids.map((k) => this.tokens[k])); }
   unknown(text) { return [...new Set(this.tokenizer.split(text).filter((token) => !this.ids.has(token)))]; }
 }
 
-// A code point that belongs to what stands before it: an accent, a vowel sign, a joiner, a final of Hangul.
+// Code points that combine with the previous one: accents, vowel signs, joiners, Hangul finals.
 const JOINS = /[\p{M}\u200c\u200d\u1160-\u11ff]/u;
 
 function withoutLeadingMarks(text) {
@@ -85,7 +85,7 @@ function withoutLeadingMarks(text) {
   return first < 0 ? "" : letters.slice(first).join("");
 }
 
-// How a word is written, as recur/text/casing.py has it: an index into
+// Casing class of a word, as in recur/data/text/tokenizers.py: an index into
 // lower, title, upper, mixed, digits, number, digit inside, sign, other.
 const DIGIT = new RegExp("[\\p{Nd}\\xb2\\xb3\\xb9\\u1369-\\u1371\\u19da\\u2070\\u2074-\\u2079\\u2080-\\u2089\\u2460-\\u2468\\u2474-\\u247c"
   + "\\u2488-\\u2490\\u24ea\\u24f5-\\u24fd\\u24ff\\u2776-\\u277e\\u2780-\\u2788\\u278a-\\u2792\\u{10a40}-\\u{10a43}"

@@ -1,4 +1,4 @@
-// Language models, and lines of a label: type, see what comes next, let it write.
+// View of language models and conditional models: type, see the next token, generate.
 
 const FRAME = 40;      // milliseconds of work between two looks at the screen
 const COLOURED = 1200; // tokens whose surprise is shown
@@ -43,7 +43,7 @@ function languageView(model, about) {
     heatNote.textContent = follower.ids.length ? t("surprise_lead", { bits: (mean / Math.LN2).toFixed(2), perplexity: Math.exp(mean).toFixed(2) }) : t("empty");
   };
 
-  // Reads what stands there, a piece at a time; whoever begins later wins.
+  // Reads the text in pieces; a later call cancels an earlier one.
   async function read() {
     const mine = ++turn, text = normalised(area.value);
     ended = false;
@@ -139,7 +139,7 @@ function languageView(model, about) {
     el("div", { class: "stack" }, next, lines ? linesCard(model, () => label, options) : null));
 }
 
-// Ten lines of a label at once.
+// Generates ten lines of a label.
 function linesCard(model, label, options) {
   const list = el("ol", { class: "nbest", "aria-live": "polite" });
   const draw = () => {

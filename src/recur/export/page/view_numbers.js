@@ -1,10 +1,10 @@
-// Series and what follows them; sequences and rows of numbers.
+// Views of forecasts, sequences of numbers and table rows.
 
 const CHARTS = 8;
 
 const told = (error) => (error instanceof TableError ? t(error.message, error.values) : t("failed", { why: error.message }));
 
-// What is wrong with a table; that there is none yet is no fault.
+// Error message of a table; empty input is not an error.
 function tell(error, note, fault) {
   const empty = error.message === "empty";
   note.textContent = empty ? t("empty") : "";
@@ -42,7 +42,7 @@ function forecastView(model, about) {
   return el("div", { class: "columns" }, card("series", {}, area, fault, el("div", { class: "tools" }, example, choose, note)), charts);
 }
 
-// Sequences of numbers: a class, a label a step, labels without alignment, or a value.
+// Sequences of numbers: class, one label per step, CTC labels, or value.
 function numbersView(model, about) {
   const { settings, labels, kind } = about, D = settings.features, stack = settings.stack;
   const colours = tagColours(labels);
@@ -82,38 +82,7 @@ function numbersView(model, about) {
   return el("div", { class: "grid" }, card("series", {}, area, fault, el("div", { class: "tools" }, note)), card("result", {}, verdict, list));
 }
 
-// A row of a table: a field for each column.
-function rowView(model, about) {
-  const { settings, labels } = about, cells = {}, words = new Map();
-  for (const word of settings.words) {
-    const [column, ...rest] = word.split("=");
-    words.set(column, [...(words.get(column) ?? []), rest.join("=")]);
-  }
-  const verdict = el("p", { class: "verdict", id: "verdict", role: "status", "aria-live": "polite" }), list = el("div", { class: "bars wide", role: "list" });
-  const show = () => {
-    const inputs = {
-      numbers: settings.numbers.map((name) => (cells[name] ? Number(cells[name]) : NaN)),
-      words: settings.words.map((word) => (cells[word.split("=")[0]] === word.slice(word.indexOf("=") + 1) ? 1 : 0)),
-    };
-    const found = model.run("row", inputs);
-    if (labels.length) {
-      const p = Float64Array.from(found.log_p, Math.exp);
-      verdict.replaceChildren(labels[largest(p)], " ", el("small", {}, percent(Math.max(...p))));
-      list.replaceChildren(...classRows(labels, p));
-    } else {
-      verdict.replaceChildren(figure(found.value[0]), " ", el("small", {}, settings.target));
-    }
-  };
-  const field = (name) => el("label", { class: "slider" }, el("span", {}, name),
-    el("input", { type: "number", step: "any", name, oninput: (event) => { cells[name] = event.target.value; show(); } }));
-  const fields = [...settings.numbers.map(field),
-    ...[...words].map(([name, own]) => el("label", { class: "slider" }, el("span", {}, name),
-      el("select", { name, onchange: (event) => { cells[name] = event.target.value; show(); } }, el("option", { value: "" }, "–"), own.map((word) => el("option", { value: word }, word)))))];
-  show();
-  return el("div", { class: "grid" }, card("row", {}, el("div", { class: "fields" }, fields)), card("result", {}, verdict, list));
-}
-
-// The copying problem: a message, a silence, and what is left of it.
+// Copy task: message, blanks, recalled message.
 function copyView(model, about) {
   const { settings, labels } = about, symbols = labels.length - 1;
   const area = el("textarea", { id: "text", class: "short", spellcheck: "false", "aria-label": t("text"), placeholder: t("placeholder_copy") });

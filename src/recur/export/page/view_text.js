@@ -1,4 +1,4 @@
-// Classes of texts, tags of words, and what is written from a source.
+// Views of text classifiers, taggers and seq2seq models.
 
 const CLASSES = 12;
 
@@ -32,7 +32,7 @@ function classifierView(model, about) {
   return el("div", { class: "grid" }, card("text", {}, area, unknown), card("classes", {}, verdict, list));
 }
 
-// A colour for each kind of tag; of spans B-, I-, E- and S- are one kind, and O is none.
+// One colour per tag type; B-, I-, E- and S- share a type, O has none.
 const tagKind = (tag) => tag.replace(/^[BIESLU]-/, "");
 function tagColours(labels) {
   const kinds = [...new Set(labels.map(tagKind))].filter((kind) => kind !== "O" && kind !== "_");

@@ -1,4 +1,4 @@
-// The page's words in both languages, by name. Every name stands in both.
+// Texts of the page in English and Chinese, by key. Every key exists in both.
 
 const WORDS = {
   en: {
@@ -24,12 +24,11 @@ const WORDS = {
     score: "log P {score}", lines: "Lines", draw_lines: "Draw ten lines", series: "Series", forecast: "Forecast", example: "Example", table: "As a table",
     step: "Step", median: "Median", band: "{low} to {high} %", values_read: "{count} values read", too_few: "{count} values are too few: {least} are needed.",
     not_number: "Line {line}: “{value}” is no number.", columns_wrong: "Line {line} has {count} numbers, and {least} are expected.", rows_read: "{count} steps read",
-    result: "Result", row: "Row", probability: "Probability",
+    result: "Result", probability: "Probability",
     kind_language: "Language model", kind_conditional: "Language model with labels", kind_pairs: "Encoder–decoder", kind_classifier: "Classifier", kind_tagger: "Tagger",
-    kind_forecaster: "Forecaster", kind_numbers: "Sequences of numbers", kind_row: "Rows of a table", kind_copy: "Recall",
+    kind_forecaster: "Forecaster", kind_numbers: "Sequences of numbers", kind_copy: "Recall",
     lead_copy: "Type {count} digits from 0 to {most}: the model reads them, waits for {length} steps, and says what it remembers.", placeholder_copy: "3 1 4 1 5 7 2 6 5 3",
     needs_dates: "This model reads the calendar: the first column must be dates.", not_positive: "This model reads logarithms: all values must be above 0.",
-    lead_row: "Fill in a row of the table; what is left open counts as missing.",
     failed: "This browser cannot run the model: {why}", other_columns: "The CSV needs the columns {names}.",
   },
   zh: {
@@ -55,29 +54,29 @@ const WORDS = {
     score: "log P {score}", lines: "各行", draw_lines: "抽取十行", series: "序列", forecast: "预测", example: "示例", table: "表格",
     step: "步", median: "中位数", band: "{low} 至 {high} %", values_read: "读入 {count} 个值", too_few: "只有 {count} 个值，至少需要 {least} 个。",
     not_number: "第 {line} 行：“{value}” 不是数。", columns_wrong: "第 {line} 行有 {count} 个数，应为 {least} 个。", rows_read: "读入 {count} 步",
-    result: "结果", row: "行", probability: "概率",
+    result: "结果", probability: "概率",
     kind_language: "语言模型", kind_conditional: "带标签的语言模型", kind_pairs: "编码器–解码器", kind_classifier: "分类器", kind_tagger: "序列标注",
-    kind_forecaster: "预测模型", kind_numbers: "数值序列", kind_row: "表格的行", kind_copy: "回忆",
+    kind_forecaster: "预测模型", kind_numbers: "数值序列", kind_copy: "回忆",
     lead_copy: "输入 {count} 个 0 到 {most} 的数字：模型读入后等待 {length} 步，再说出它记住的内容。", placeholder_copy: "3 1 4 1 5 7 2 6 5 3",
     needs_dates: "该模型读取日历：第一列必须是日期。", not_positive: "该模型使用对数：所有值必须大于 0。",
-    lead_row: "填写表格的一行；留空的按缺失处理。",
     failed: "此浏览器无法运行该模型：{why}", other_columns: "CSV 需要这些列：{names}。",
   },
 };
 
-// Names of facts and of figures, as recur writes them.
+// Names of facts and metrics, as recur writes them.
 const FACTS = {
   network: "网络", weights: "权重", tokens: "词元", classes: "类别", source: "源词表", target: "目标词表", characters: "字符", ngrams: "n 元组", columns: "列", known: "已知", past: "过去",
   features: "特征", numbers: "数值列", words: "词列", moves: "转移", labels: "标签", "loss in nats": "损失（奈特）", perplexity: "困惑度", accuracy: "准确率", error: "错误率", "macro F1": "宏平均 F1",
-  "span F1": "片段 F1", "sequences wrong": "错误序列", "symbol error rate": "符号错误率", "word error rate": "词错误率", "mean squared error": "均方误差", "variance unexplained": "未解释的方差",
+  "span F1": "片段 F1", "sequences wrong": "错误序列", "symbol error rate": "符号错误率", "word error rate": "词错误率", "mean squared error": "均方误差",
 };
 
 function factName(name) {
   const [, part, rest] = /^(valid )?(.*)$/.exec(name);
   if (current === "en") return part ? `validation ${rest}` : rest;
-  return (part ? "验证" : "") + (FACTS[rest] ?? rest);
+  return (part ? "验证" : "") + (Object.hasOwn(FACTS, rest) ? FACTS[rest] : rest);
 }
 
 let current = (navigator.language || "en").startsWith("zh") ? "zh" : "en";
 
-const t = (name, values = {}) => Object.entries(values).reduce((text, [key, value]) => text.replaceAll(`{${key}}`, value), WORDS[current][name]);
+// One pass with a function, so that placeholders and $& inside a value are not expanded.
+const t = (name, values = {}) => WORDS[current][name].replace(/\{(\w+)\}/g, (found, key) => (Object.hasOwn(values, key) ? String(values[key]) : found));

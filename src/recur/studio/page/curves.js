@@ -2,7 +2,6 @@
 
 import { dot, el, number, svg } from "./dom.js";
 import { t } from "./words.js";
-import { plainLabel } from "./runs_words.js";
 import "./curves_words.js";
 
 const H = 280, LEFT = 58, RIGHT = 14, TOP = 10, BOTTOM = 34, DOTS = 30;
@@ -141,7 +140,7 @@ export function curves(label, key) {
       const k = at === null ? points.length - 1 : nearest(points, at), found = points[k];
       if (at !== null && place && found)
         place.cross.append(svg("circle", { cx: place.px(found[0]), cy: place.py(found[1]), r: 4, fill: colour }));
-      const base = baseline ? el("small", {}, ` ${plainLabel(baseline.name)} ${number(baseline.value)}`) : null;
+      const base = baseline ? el("small", {}, ` ${baseline.name} ${number(baseline.value)}`) : null;
       return el("li", { "data-name": name }, dot(colour, name), " ", el("b", {}, found ? number(found[1]) : "–"), base);
     }));
   }

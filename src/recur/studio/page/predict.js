@@ -29,7 +29,7 @@ export function predict(body, { name, params }) {
     at = (k + offered.length) % offered.length;
     area.value = offered[at].input;
     const { target } = offered[at];
-    wanted.textContent = target && kind !== "series" && kind !== "table" ? t("wanted", { target }) : "";
+    wanted.textContent = target && kind !== "series" ? t("wanted", { target }) : "";
     update();
   }
 

@@ -121,17 +121,6 @@ function series(found, { target }) {
   el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("forecast") }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el(head ? "th" : "td", { class: "number" }, head)))), el("tbody", {}, rows)))];
 }
 
-function table(found, { input, target }) {
-  const wanted = (target ?? "").split("\n"), [header] = input.trim().split("\n");
-  const row = (one, k) => el("tr", {}, one.input.split(",").map((cell) => el("td", {}, cell)),
-    el("td", {}, el("b", {}, one.output), one.probabilities ? ` ${percent(Math.max(...Object.values(one.probabilities)))}` : "",
-      one.unknown ? el("small", {}, t("unknown_inputs", { tokens: one.unknown.join(" ") })) : null),
-    target ? el("td", {}, wanted[k] ?? "") : null);
-  const heads = [...header.split(","), t("prediction"), ...(target ? [t("wanted_short")] : [])];
-  return [el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("prediction") }, el("table", { id: "rows" }, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, found.rows.map(row))))];
-}
-
 // Pixels that can be painted: a click turns one from dark to light, or back.
 function image(found, { edit }) {
   const { rows } = found, high = Math.max(...rows.flat(), 1e-9), low = Math.min(...rows.flat(), 0);
@@ -163,4 +152,4 @@ function line(found) {
 
 const labels = (found) => [answer(found.output), el("p", { class: "legend" }, `log P ${found.score.toFixed(2)}`)];
 
-export const shows = { classes, tags, pairs, tree, series, table, image, numbers, line, labels };
+export const shows = { classes, tags, pairs, tree, series, image, numbers, line, labels };

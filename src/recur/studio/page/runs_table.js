@@ -5,19 +5,18 @@ import { duration } from "./curves.js";
 import { address } from "./link.js";
 import { viewFor } from "./views.js";
 import { metricLabel, t } from "./words.js";
-import { plainLabel } from "./runs_words.js";
 
 const SHOWN = 200;  // rows, until all are asked for
 
 const times = () => new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "short", timeStyle: "short" });
-const size = ({ options: o = {} }) => (o.hidden ? [o.layers, o.hidden].filter((n) => n !== undefined).join(" × ") : "");
+const size = ({ options: o = {} }) => (o.hidden_size ? [o.num_layers, o.hidden_size].filter((n) => n !== undefined).join(" × ") : "");
 
 // Columns: what a run is sorted by, its cell, and its class.
 const COLUMNS = {
   name: { by: (run) => run.name.toLowerCase() },
   task: { by: (run) => run.task, kind: "optional" },
   cell: { by: (run) => run.architecture, kind: "optional" },
-  size: { by: (run) => (run.options?.hidden ?? 0) * (run.options?.layers ?? 1), kind: "optional" },
+  size: { by: (run) => (run.options?.hidden_size ?? 0) * (run.options?.num_layers ?? 1), kind: "optional" },
   step: { by: (run) => run.step, kind: "number" },
   runs_time: { by: (run) => run.seconds, kind: "number optional" },
   runs_loss: { by: (run) => run.train_loss ?? Infinity, kind: "number optional" },
@@ -93,7 +92,7 @@ export function table(state, colour, changed) {
       el("td", { class: "optional" }, size(run)), el("td", { class: "number step" }, number(run.step)),
       el("td", { class: "number optional" }, duration(run.seconds)), el("td", { class: "number optional loss" }, number(run.train_loss)),
       el("td", { class: "number" }, number(run.best), el("small", {}, metricLabel(run.metric))),
-      el("td", { class: "number" }, number(run.baseline?.value), el("small", {}, plainLabel(run.baseline?.name ?? ""))),
+      el("td", { class: "number" }, number(run.baseline?.value), el("small", {}, run.baseline?.name ?? "")),
       el("td", { class: "number optional" }, when.format(run.changed * 1000)));
   }
 

@@ -17,7 +17,7 @@ const KINDS = ["weights", "x", "start", "held"];
 
 // A run that can be stepped through, as far as its summary tells; the server says more.
 const fits = (run) => !run.error && run.task === "language" && /^(elman|lstm|gru)(-relu|-sigmoid)?$/.test(run.architecture)
-  && run.options?.layers === 1 && (run.options?.token ?? "char") === "char";
+  && run.options?.num_layers === 1 && (run.options?.token ?? "char") === "char";
 
 export function step(body, { runs, name, params }) {
   let asked = fromLink(params), found = null, drawn = null, rows = null, weights = null;

@@ -10,7 +10,6 @@ import { form } from "./train_form.js";
 import { viewFor } from "./views.js";
 import { watch } from "./watch.js";
 import { metricLabel, t } from "./words.js";
-import { plainLabel } from "./runs_words.js";
 import "./train_words.js";
 
 const AT_WORK = ["running", "stopping"], LOSS = "train_loss", SAMPLES = 3;
@@ -67,7 +66,7 @@ export function train(body, { runs: first, name: named }) {
       fact(t("train_time"), duration(about.seconds)), fact(t("train_left"), live && about.left !== null ? duration(about.left) : null),
       fact(metricLabel(LOSS), about.train_loss?.toFixed(3)),
       fact(metricLabel(about.metric), about.best === null ? null : about.best.toFixed(3)),
-      fact(t("baseline"), about.baseline ? `${about.baseline.value.toFixed(3)} ${plainLabel(about.baseline.name)}` : null)].flat() : []));
+      fact(t("baseline"), about.baseline ? `${about.baseline.value.toFixed(3)} ${about.baseline.name}` : null)].flat() : []));
     said.textContent = own?.error || (live ? own?.said ?? "" : "");
     said.classList.toggle("fault", Boolean(own?.error));
   }

@@ -52,10 +52,10 @@ export function form(about, tasks, started) {
       drawFields();
     } }, BUDGETS.map((one) => el("option", { value: one, selected: one === kept.budget }, t(`train_${one}`))));
     const budget = of(kept.budget);
-    keepFocus(fields, () => fields.replaceChildren(...[field("cell"), field("hidden"), field("layers"),
+    keepFocus(fields, () => fields.replaceChildren(...[field("cell"), field("hidden_size"), field("num_layers"),
       el("div", { class: "field" }, el("label", { for: "main-budget" }, t("train_budget")),
         el("div", { class: "both" }, control(brief(budget), kept.typed, null, "main-budget"), unit)),
-      field("rate"), el("div", { class: "field" }, el("label", { for: "run-name" }, t("train_name")), name)].filter(Boolean)));
+      field("lr"), el("div", { class: "field" }, el("label", { for: "run-name" }, t("train_name")), name)].filter(Boolean)));
   }
 
   function drawRest() {

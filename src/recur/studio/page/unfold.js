@@ -2,7 +2,6 @@
 
 import { el, fetchJson, latest, picker, runPath, svg } from "./dom.js";
 import { t } from "./words.js";
-import "./unfold_words.js";
 
 const PATTERNS = ["one output per step", "output fed back", "one output at the end", "bidirectional", "encoder–decoder",
   "deep"];

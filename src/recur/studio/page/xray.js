@@ -35,7 +35,10 @@ export function xray(body, { name }) {
     frame.addEventListener("load", () => { grow(); waiting.remove(); });
     frame.src = `${runPath(name, "xray")}?language=${language()}`;
     addEventListener("resize", grow);
-  })().then(() => verdict.querySelector(".busy")?.remove());
+  })().then(() => {
+    verdict.querySelector(".busy")?.remove();
+    if (frame.hidden) waiting.remove();  // refused: the notice says why
+  });
   const waiting = el("p", { class: "lead", role: "status" }, t("xray_drawing"));
   body.append(verdict, frame, waiting);
   return () => { watch.disconnect(); removeEventListener("resize", grow); };

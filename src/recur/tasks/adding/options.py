@@ -8,12 +8,12 @@ from types import MappingProxyType
 from recur.errors import OptionError
 from recur.models.options import SequenceOptions
 from recur.options import Between, Length, OneOf, Positive
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.options import TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddingOptions(TaskOptions, SequenceOptions):
-    """Add two marked numbers of a long row: how far back it remembers."""
+    """Add two marked numbers in a long sequence: a test of long memory."""
 
     title = "adding"
 
@@ -22,13 +22,13 @@ class AddingOptions(TaskOptions, SequenceOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    rate: Positive = 0.003
+    lr: Positive = 0.003
 
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
-            "hidden": Between(16, 256, log=True),
-            "rate": Between(0.0005, 0.02, log=True),
+            "hidden_size": Between(16, 256, log=True),
+            "lr": Between(0.0005, 0.02, log=True),
         }
     )
 

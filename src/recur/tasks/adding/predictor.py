@@ -1,4 +1,4 @@
-"""What a trained network can do: add the two marked numbers of a row, be measured, and say when it had solved that."""
+"""Trained network of the adding problem."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from recur.errors import TextError
+from recur.i18n import Message
 from recur.models import Regressor
-from recur.tasks.predictions import Prediction
-from recur.tasks.synthetic import Solver
-from recur.typedefs import JsonObject
+from recur.tasks.common.predictor import Prediction
+from recur.tasks.common.synthetic import Solver
+from recur.utils.types import JsonObject
 
 
 class Adder(Solver[Regressor]):
@@ -45,7 +46,13 @@ def _parse(line: str) -> np.ndarray[Any, Any]:
     try:
         return np.array([[float(word.rstrip("*")), word.endswith("*")] for word in line.split()], np.float32)
     except ValueError:
-        raise TextError(f"a row is numbers, two of them marked: 0.3 0.9* 0.5 0.1*; got {line[:40]!r}") from None
+        raise TextError(
+            Message(
+                "a row is numbers, two of them marked: {example}; got {given}",
+                example="0.3 0.9* 0.5 0.1*",
+                given=repr(line[:40]),
+            )
+        ) from None
 
 
 PREDICTOR = Adder

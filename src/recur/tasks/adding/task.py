@@ -14,13 +14,12 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from recur.models import Regressor
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.adding.options import AddingOptions
-from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
-from recur.tasks.synthetic import VALID, Generated, SyntheticTask
-from recur.tasks.tokens import with_time_scale
-from recur.tasks.watching import FEW
-from recur.typedefs import Metrics
+from recur.tasks.common.batching import FEW, with_time_scale
+from recur.tasks.common.contract import Baseline, TrainingProgress, TrainingStep, Validation
+from recur.tasks.common.synthetic import VALID, GeneratedData, SyntheticTask
+from recur.utils.types import Metrics
 
 SOLVED = 0.01
 
@@ -35,6 +34,10 @@ class AddingTask(SyntheticTask[AddingOptions, Sums, Regressor]):
     curve = "valid_mse"
     likelihood = False
 
+    @property
+    def length(self) -> int:
+        return self.options.length
+
     @classmethod
     def settle(cls, options: AddingOptions) -> AddingOptions:
         return super().settle(with_time_scale(options, lambda: [options.length]))
@@ -48,17 +51,17 @@ class AddingTask(SyntheticTask[AddingOptions, Sums, Regressor]):
         x = torch.from_numpy(np.stack([numbers, marks], axis=-1)).float()
         return Sums(x, torch.from_numpy((numbers * marks).sum(1)).float())
 
-    def describe(self, data: Generated[Sums]) -> str:
+    def describe(self, data: GeneratedData[Sums]) -> str:
         return f"rows of {self.length} numbers, two of them to add; always saying 1 has an error of 0.167"
 
-    def baselines(self, data: Generated[Sums]) -> list[Baseline]:
+    def baselines(self, data: GeneratedData[Sums]) -> list[Baseline]:
         return [Baseline("always 1", 1 / 6, {"mse": 1 / 6})]
 
     def new_model(self, vocabs: Vocabs) -> Regressor:
         return Regressor(2, self.options)
 
     def training_step(
-        self, model: Regressor, batch: Sums, state: tuple[Any, ...] | None, moment: Moment
+        self, model: Regressor, batch: Sums, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         device = model.output.bias.device
         loss = mse_loss(model(batch.x.to(device)), batch.y.to(device))
@@ -71,11 +74,11 @@ class AddingTask(SyntheticTask[AddingOptions, Sums, Regressor]):
     def is_solved(self, scores: Metrics) -> bool:
         return scores["mse"] < SOLVED
 
-    def validate(self, model: Regressor, data: Generated[Sums]) -> Validation:
+    def validate(self, model: Regressor, data: GeneratedData[Sums]) -> Validation:
         error = self.score(model, data.held(VALID))["mse"]
         return Validation(error, {"valid_mse": error}, f"valid squared error {error:.4f}")
 
-    def sample(self, model: Regressor, data: Generated[Sums]) -> str:
+    def sample(self, model: Regressor, data: GeneratedData[Sums]) -> str:
         x, y = (part[:FEW] for part in data.held(VALID))
         found = model(x.to(model.output.bias.device)).cpu()
         marked = [" + ".join(f"{u:.3f}" for u, m in row if m) for row in x.tolist()]

@@ -7,14 +7,13 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
-from recur.options import Between, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions, Token, VocabOptions
-from recur.tasks.signal_options import InputOptions
+from recur.options import Between, Fraction, OneOf, Positive, Width, WidthOrNone
+from recur.tasks.common.options import FoldOptions, InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, CarryOptions):
-    """A class for every text: lines `label TAB text`."""
+class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, WarmStartOptions):
+    """Classify texts or sequences of numbers. Input: lines `label TAB text`."""
 
     title = "classify"
     reads = "labelled"
@@ -33,27 +32,29 @@ class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, Clas
 
     direction: Direction = "both"
     pool: Pool = "concat"
-    hidden: Width = 128
-    embedding: WidthOrNone = 64
-    dropout_input: Share = 0.1
-    dropout_output: Share = 0.5
-    rate: Positive = 0.002
+    hidden_size: Width = 128
+    embedding_size: WidthOrNone = 64
+    dropout_input: Fraction = 0.1
+    dropout_output: Fraction = 0.5
+    lr: Positive = 0.002
 
     default_epochs = 12.0
     # Words are learned by heart within a few epochs unless they are dropped; characters do not bear it.
-    by_token = MappingProxyType({"word": {"embedding": 128, "dropout_input": 0.5, "dropout_words": 0.1, "epochs": 6.0}})
+    by_token = MappingProxyType(
+        {"word": {"embedding_size": 128, "dropout_input": 0.5, "dropout_words": 0.1, "epochs": 6.0}}
+    )
 
     # What a language model knows of a text, and a few examples would spoil: its layers learn late and slowly.
-    carried = MappingProxyType({"unfreeze": 0.3, "layer_rate": 2.6, "schedule": "slanted", "epochs": 40.0})
+    carried = MappingProxyType({"unfreeze": 0.3, "layer_lr_decay": 2.6, "schedule": "slanted", "epochs": 40.0})
 
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
-            "hidden": Between(48, 384, log=True),
-            "embedding": OneOf((32, 64, 128, 256)),
+            "hidden_size": Between(48, 384, log=True),
+            "embedding_size": OneOf((32, 64, 128, 256)),
             "pool": OneOf(("mean", "max", "concat", "self-attention")),
-            "rate": Between(0.0005, 0.015, log=True),
-            "batch": OneOf((16, 32, 64)),
+            "lr": Between(0.0005, 0.015, log=True),
+            "batch_size": OneOf((16, 32, 64)),
             "dropout_input": Between(0.0, 0.6),
             "dropout_output": Between(0.0, 0.6),
         }

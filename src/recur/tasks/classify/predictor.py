@@ -1,4 +1,4 @@
-"""What a trained classifier can do: classify, be measured beside plainer ones, follow a text as it comes in."""
+"""Trained text classifier: classification, evaluation against baselines, and streaming."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from typing import Any
 
 import torch
 
-from recur.tasks.classes import classes_of, confusion, numbers_with_unseen, probability_scores
-from recur.tasks.classify.data import Example, encode, encode_text
-from recur.tasks.classify.model import ROWS, TextModel, log_probabilities, mean_of
-from recur.tasks.classify.plain import Plain, linear_of, plain_models
-from recur.tasks.classify.tfidf import Fitted
-from recur.tasks.examples import test_part
-from recur.tasks.predictor import Predictor
-from recur.text import read_labelled
-from recur.typedefs import JsonObject
+from recur.baselines.classifiers import FittedClassifier, TextBaseline, linear_baselines, text_baselines
+from recur.data.text import read_labelled
+from recur.tasks.classify.data import ROWS, TextExample, TextModel, encode, encode_text, log_probabilities, mean_of
+from recur.tasks.common.batching import test_part
+from recur.tasks.common.classification import class_names, class_numbers_with_unseen, confusion, probability_scores
+from recur.tasks.common.predictor import Predictor
+from recur.utils.types import JsonObject
 
 
 class TextClassifier(Predictor[TextModel]):
-    """A trained classifier, or several as one."""
+    """Trained text classifier, or an ensemble."""
 
     ensembles = True
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return classes_of(self.run.vocabs["labels"])
+        return class_names(self.run.vocabs["labels"])
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1, loss, calibration error and the confusion matrix; beside them the parts of a mixture, the
@@ -40,7 +38,7 @@ class TextClassifier(Predictor[TextModel]):
         parts = [model.parts(examples) for model in self.models]
         log_p = mean_of([model.mixed(part) for model, part in zip(self.models, parts, strict=True)])
         rate = len(examples) / (time.perf_counter() - begun)
-        labels = list(numbers_with_unseen((example.label for example in measured), self.run.vocabs["labels"]))
+        labels = list(class_numbers_with_unseen((example.label for example in measured), self.run.vocabs["labels"]))
         table = confusion(targets, log_p.argmax(-1).tolist(), len(labels))
         found: JsonObject = {"model": self.name, **probability_scores(log_p, targets), "texts": len(examples)}
         found["texts_per_second"] = rate
@@ -56,16 +54,16 @@ class TextClassifier(Predictor[TextModel]):
         ]
         return found | {"beside": beside, "classes": labels, "confusion": table.tolist()}
 
-    def _plain(self) -> Iterator[Plain]:
+    def _plain(self) -> Iterator[TextBaseline]:
         """Plainer classifiers; those that the run does not keep only where what was learned from is on this machine."""
         linear = self.model.linear
-        kept = None if linear is None else Fitted(linear)
+        kept = None if linear is None else FittedClassifier(linear)
         if not self.has_training_texts():
-            return iter(() if kept is None else linear_of(kept))
+            return iter(() if kept is None else linear_baselines(kept))
         data = self.task.read(self.run.vocabs)
         train, valid = ([(e.text, e.label) for e in part] for part in (data.train, data.valid))
         fitted = kept or data.linear.fitted
-        return plain_models(train, valid, self.run.vocab.tokenizer, self.classes, fitted)
+        return text_baselines(train, valid, self.run.vocab.tokenizer, self.classes, fitted)
 
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """The likeliest class of each line, and the probability of each."""
@@ -73,7 +71,7 @@ class TextClassifier(Predictor[TextModel]):
         numbered = enumerate(lines, start=1)
         while some := list(itertools.islice(numbered, ROWS)):
             ids = [encode_text(self.run.vocab, line.strip(), f"line {number}") for number, line in some]
-            examples = [Example(row, 0, line.strip()) for row, (_, line) in zip(ids, some, strict=True)]
+            examples = [TextExample(row, 0, line.strip()) for row, (_, line) in zip(ids, some, strict=True)]
             for (_, line), p in zip(some, log_probabilities(self.models, examples).exp(), strict=True):
                 chances = dict(zip(self.classes, p.tolist(), strict=True))
                 yield {"input": line, "output": self.classes[int(p.argmax())], "probabilities": chances}

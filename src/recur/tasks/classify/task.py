@@ -6,37 +6,40 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from recur.run import Vocabs
-from recur.tasks.classes import (
+from recur.baselines.classifiers import LinearTextClassifier, text_baselines
+from recur.data.batching import Shuffled
+from recur.data.text import fit_lines, layout_note, read_labelled
+from recur.runs import Vocabs
+from recur.tasks.classify.data import Linear, TextBatch, TextData, TextExample, TextModel, encode, ngram_vocab
+from recur.tasks.classify.options import ClassifyOptions
+from recur.tasks.common.batching import FEW, choose_token, class_examples, split, with_time_scale
+from recur.tasks.common.classification import (
+    class_names,
     class_weights,
-    classes_of,
     label_vocab,
     probability_scores,
-    say_unseen,
-    validation,
-    weight_of,
+    total_weight,
+    unseen_labels_note,
+    validate_classes,
 )
-from recur.tasks.classify.data import Example, Linear, TextBatch, TextData, encode, ngram_vocab
-from recur.tasks.classify.model import TextModel
-from recur.tasks.classify.options import ClassifyOptions
-from recur.tasks.classify.plain import plain_models
-from recur.tasks.classify.tfidf import LinearText
-from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, split
-from recur.tasks.places import Places
-from recur.tasks.recordable import of_several_lengths
-from recur.tasks.registry import task_of
-from recur.tasks.signal_options import with_input
-from recur.tasks.tokens import choose_token, with_time_scale
-from recur.tasks.watching import FEW, with_classes
-from recur.text import fit_lines, layout_note, read_labelled
+from recur.tasks.common.contract import (
+    Baseline,
+    PretrainedSlots,
+    Task,
+    TrainingProgress,
+    TrainingStep,
+    Validation,
+    variable_length_blocker,
+)
+from recur.tasks.common.options import with_input
+from recur.tasks.common.registry import task_of
 
 
 class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
     name = "classify"
     curve = "valid_error"
     unit = "texts"
-    places = Places()
+    places = PretrainedSlots()
 
     @classmethod
     def settle(cls, options: ClassifyOptions) -> ClassifyOptions:
@@ -60,7 +63,7 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
                 vocabs["ngrams"] = ngram_vocab(texts)
         learned, held = encode(train, vocabs, learned=True), encode(valid, vocabs)
         linear = Linear(vocabs, learned, held, self.balanced)
-        unseen = say_unseen((example.label for example in valid), vocabs["labels"], "validation text")
+        unseen = unseen_labels_note((example.label for example in valid), vocabs["labels"], "validation text")
         notes = filter(None, (layout_note([*self.options.texts, *self.options.valid]), unseen))
         return TextData(vocabs, learned, held, linear, "; ".join(notes))
 
@@ -70,37 +73,37 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
 
     def describe(self, data: TextData) -> str:
         words, kind = len(data.vocabs["vocab"]), data.vocabs["vocab"].tokenizer.kind
-        classes = len(classes_of(data.vocabs["labels"]))
+        classes = len(class_names(data.vocabs["labels"]))
         found = f"{len(data.train):,} texts to learn from, {words:,} tokens ({kind}s), {classes} classes"
         return f"{found}; {data.note}" if data.note else found
 
     def baselines(self, data: TextData) -> Iterator[Baseline]:
         train, valid = ([(e.text, e.label) for e in part] for part in (data.train, data.valid))
-        tokenizer, classes = data.vocabs["vocab"].tokenizer, classes_of(data.vocabs["labels"])
-        for plain in plain_models(train, valid, tokenizer, classes, data.linear.fitted):
+        tokenizer, classes = data.vocabs["vocab"].tokenizer, class_names(data.vocabs["labels"])
+        for plain in text_baselines(train, valid, tokenizer, classes, data.linear.fitted):
             scores = probability_scores(plain.log_probabilities([text for text, _ in valid]), [k for _, k in valid])
             metrics = {f"valid_{name}": value for name, value in scores.items()}
             yield Baseline(plain.name, 1 - scores["accuracy"], metrics)
 
     def new_model(self, vocabs: Vocabs) -> TextModel:
         labels = vocabs["labels"]
-        weights, classes = class_weights(labels) if self.balanced else None, len(classes_of(labels))
-        linear = LinearText(vocabs["ngrams"], classes) if self.options.blend else None
+        weights, classes = class_weights(labels) if self.balanced else None, len(class_names(labels))
+        linear = LinearTextClassifier(vocabs["ngrams"], classes) if self.options.blend else None
         return TextModel(len(vocabs["vocab"]), classes, self.options, weights, linear)
 
-    def batches(self, data: TextData) -> Shuffled[Example, TextBatch]:
+    def batches(self, data: TextData) -> Shuffled[TextExample, TextBatch]:
         return Shuffled(data.train, self.batch, self.options.seed, TextBatch.of, lambda example: example.size)
 
     def training_step(
-        self, model: TextModel, batch: TextBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: TextModel, batch: TextBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         logits = model(batch.ids.to(model.device), batch.lengths)
         loss = model.loss(logits, batch.classes.to(model.device))
-        weight = weight_of(batch.classes, model.class_weights)
+        weight = total_weight(batch.classes, model.class_weights)
         return TrainingStep(loss, len(batch.classes), model.backend, weight=weight)
 
     def unrecordable(self, data: TextData) -> str:
-        return of_several_lengths((example.size for example in data.train), self.options)
+        return variable_length_blocker((example.size for example in data.train), self.options)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))
@@ -110,9 +113,9 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
             model.linear.load_state_dict(data.linear.fitted.model.state_dict())
         targets = [example.label for example in data.valid]
         used, *apart = model.calibrate(model.parts(data.valid), targets)
-        found = validation(used, targets)
+        found = validate_classes(used, targets)
         # A few hundred texts tell accuracies apart by chance; the loss, of calibrated probabilities, tells more. The
-        # network's own counts as well: the plain models beside it hide what it has not learned yet.
+        # network's own counts as well: the baselines that it is blended with hide what it has not learned.
         alone = probability_scores(apart[0], targets) if apart else {"loss": 0.0}
         found = found._replace(score=found.metrics["valid_loss"] + alone["loss"])
         if not apart:
@@ -124,7 +127,7 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
     def sample(self, model: TextModel, data: TextData) -> str:
         few = data.valid[:FEW]
         found = model.mixed(model.parts(few)).argmax(-1).tolist()
-        return with_classes([e.text for e in few], found, [e.label for e in few], classes_of(data.vocabs["labels"]))
+        return class_examples([e.text for e in few], found, [e.label for e in few], class_names(data.vocabs["labels"]))
 
 
 TASK = ClassifyTask

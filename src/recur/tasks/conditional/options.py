@@ -7,13 +7,13 @@ from types import MappingProxyType
 
 from recur.errors import OptionError
 from recur.models.options import Direction
-from recur.options import Between, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import Token, WritingOptions
+from recur.options import Between, Fraction, NonNegative, OneOf, Positive, Width, WidthOrNone
+from recur.tasks.common.options import DecoderTaskOptions, Token
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConditionalOptions(WritingOptions):
-    """Texts of a label, written: lines `label TAB text`."""
+class ConditionalOptions(DecoderTaskOptions):
+    """Generate text for a given label. Input: lines `label TAB text`."""
 
     title = "conditional"
     reads = "labelled"
@@ -26,12 +26,12 @@ class ConditionalOptions(WritingOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    hidden: Width = 320
-    embedding: WidthOrNone = 64
-    dropout_input: Share = 0.05
-    dropout_output: Share = 0.1
-    rate: Positive = 0.012
-    clip: NonNegative = 0.5
+    hidden_size: Width = 320
+    embedding_size: WidthOrNone = 64
+    dropout_input: Fraction = 0.05
+    dropout_output: Fraction = 0.1
+    lr: Positive = 0.012
+    grad_clip: NonNegative = 0.5
 
     cpu_batch = 16
     adamw_decay = 0.1
@@ -40,9 +40,9 @@ class ConditionalOptions(WritingOptions):
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
-            "hidden": Between(64, 512, log=True),
-            "embedding": OneOf((32, 64, 128)),
-            "rate": Between(0.002, 0.03, log=True),
+            "hidden_size": Between(64, 512, log=True),
+            "embedding_size": OneOf((32, 64, 128)),
+            "lr": Between(0.002, 0.03, log=True),
             "dropout_input": Between(0.0, 0.3),
             "dropout_output": Between(0.0, 0.5),
         }

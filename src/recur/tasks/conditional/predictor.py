@@ -1,4 +1,4 @@
-"""What a trained conditional language model can do: write lines of a label, and be measured."""
+"""Trained conditional language model: generation of lines for a label, and evaluation."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.decode import Choice, greedy, likelihoods, sample, search
+from recur.baselines.text_ngrams import label_ngram_baselines
+from recur.data.text import SPECIALS, Pair
+from recur.data.text.corpus import normalised
+from recur.data.text.stream import Floats, Ids
+from recur.decoding import SamplingOptions, beam_search, greedy_decode, likelihoods, sample_decode
 from recur.errors import OptionError, TextError, unknown
 from recur.models import ConditionalModel
-from recur.models.writer import DecoderWriter
+from recur.models.decoder import BatchDecoder
 from recur.options import Natural, checked
-from recur.run import Run
-from recur.tasks.conditional.plain import plain_models
+from recur.runs import Run
+from recur.tasks.common.batching import split, test_part
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.teacher_forcing import sample_evenly
 from recur.tasks.conditional.task import ConditionalTask, read_lines
-from recur.tasks.contract import Predictor
-from recur.tasks.examples import split, test_part
-from recur.tasks.writing import some_of
-from recur.text import SPECIALS, Pair
-from recur.text.arrays import Floats, Ids
-from recur.text.corpus import normalised
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class ConditionalWriter(Predictor[ConditionalModel]):
-    """A trained language model of lines with labels."""
+    """Trained language model of lines with labels."""
 
     task: ConditionalTask
 
@@ -43,9 +43,9 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         """Lines of a label, drawn as one batch; with `width`, the likeliest that beam search finds."""
         writer = self._writer(label)
         if checked("width", width, Natural):
-            found = search(writer, width, width)[0] if width > 1 else greedy(writer)
+            found = beam_search(writer, width, width)[0] if width > 1 else greedy_decode(writer)
         else:
-            found = sample(writer, Choice(**choice), samples, seed)[0]
+            found = sample_decode(writer, SamplingOptions(**choice), samples, seed)[0]
         return [self.task.decode(self.vocab, made) for made in found]
 
     @torch.no_grad()
@@ -60,18 +60,20 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         **choice: Any,
     ) -> Iterator[JsonObject]:
         """A line of each label, drawn, or with `beam` the likeliest found; several with `samples` or `nbest`."""
-        self.refuse({name: value for name, value in choice.items() if name not in Choice.__dataclass_fields__})
+        self.refuse({name: value for name, value in choice.items() if name not in SamplingOptions.__dataclass_fields__})
         for label in lines:
             writer = self._writer(label.strip())
             if beam or nbest > 1:
                 self.refuse(choice)
-                found = greedy(writer) if max(beam, nbest) == 1 else search(writer, max(beam, nbest), nbest)[0]
+                found = (
+                    greedy_decode(writer) if max(beam, nbest) == 1 else beam_search(writer, max(beam, nbest), nbest)[0]
+                )
             else:
-                found = sample(writer, Choice(**choice), samples, seed)[0]
+                found = sample_decode(writer, SamplingOptions(**choice), samples, seed)[0]
             made = [{"output": self.task.decode(self.vocab, w), "score": w.score, "cut": w.cut} for w in found]
             yield {"input": label, **made[0], "nbest": made}
 
-    def _writer(self, label: str) -> DecoderWriter:
+    def _writer(self, label: str) -> BatchDecoder:
         if not isinstance(label, str) or label not in self.labels:
             raise OptionError(unknown("label", label, self.labels))
         k = torch.tensor([self.run.vocabs["labels"].ids[label]], device=self.model.labels.weight.device)
@@ -113,7 +115,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         made: JsonObject = {"model": self.name, **found, "bits_per_character": bits, **counts}
         if self.has_training_texts():
             train, valid, _ = split(self.task.options, read_lines)
-            plain = plain_models(train, some_of(valid), self.vocab.tokenizer, self.task.backward)
+            plain = label_ngram_baselines(train, sample_evenly(valid), self.vocab.tokenizer, self.task.backward)
             made["beside"] = [{"model": name, "perplexity": measure(pairs)} for name, measure in plain.items()]
         return made
 

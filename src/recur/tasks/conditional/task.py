@@ -7,19 +7,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recur.decode import Choice, Written, sample
-from recur.models import ConditionalModel, Scores
-from recur.run import Vocabs
+from recur.baselines.text_ngrams import label_ngram_baselines
+from recur.data.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
+from recur.data.text.tokenizers import without_leading_marks
+from recur.decoding import DecodedSequence, SamplingOptions, sample_decode
+from recur.models import ConditionalModel, DecoderScores
+from recur.runs import Vocabs
+from recur.tasks.common.batching import (
+    EncodedPair,
+    PairBatch,
+    PairData,
+    choose_token,
+    max_steps,
+    split,
+    with_time_scale,
+)
+from recur.tasks.common.contract import Baseline, PretrainedSlots, Validation
+from recur.tasks.common.teacher_forcing import DecoderTask, sample_evenly
 from recur.tasks.conditional.options import ConditionalOptions
-from recur.tasks.conditional.plain import plain_models
-from recur.tasks.contract import Baseline, Validation
-from recur.tasks.examples import split
-from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half
-from recur.tasks.places import Places
-from recur.tasks.tokens import choose_token, with_time_scale
-from recur.tasks.writing import WritingTask, some_of
-from recur.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
-from recur.text.marks import without_leading_marks
 
 
 def read_lines(names: Sequence[str]) -> list[Pair]:
@@ -27,11 +32,11 @@ def read_lines(names: Sequence[str]) -> list[Pair]:
     return [Pair(one.label, one.text, one.where) for one in read_labelled(names)]
 
 
-class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
+class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
     name = "conditional"
     verb = "sample"
     target_name = "vocab"
-    places = Places(
+    places = PretrainedSlots(
         embedding="decoder.embedding.weight",
         recurrent="decoder.network.recurrent",
         output=("decoder.symbols.weight", "decoder.symbols.bias"),
@@ -45,7 +50,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         options = options.for_token(str(options.token))
         if options.recurrence == "output":
             options = options.with_defaults(condition="input")
-        return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
+        return super().settle(with_time_scale(options, lambda: map(max_steps, cls(options).read().train)))
 
     @property
     def backward(self) -> bool:
@@ -57,7 +62,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         encoded = super().encode(pairs, source, target, training=training)
         return [(label, line[::-1].copy()) for label, line in encoded] if self.backward else encoded
 
-    def decode(self, vocab: Vocab, made: Written) -> str:
+    def decode(self, vocab: Vocab, made: DecodedSequence) -> str:
         """The text of a line that was written, from its first whole letter on."""
         return without_leading_marks(vocab.decode(made.ids[::-1])) if self.backward else vocab.decode(made.ids)
 
@@ -80,25 +85,27 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
 
     def baselines(self, data: PairData) -> list[Baseline]:
         """n-grams of the same lines, ends included, that do not know their labels, and that do."""
-        valid = some_of(data.valid_pairs)
-        plain = plain_models(data.train_pairs, valid, data.vocabs["vocab"].tokenizer, self.backward)
+        valid = sample_evenly(data.valid_pairs)
+        plain = label_ngram_baselines(data.train_pairs, valid, data.vocabs["vocab"].tokenizer, self.backward)
         return [Baseline(name, measure(valid)) for name, measure in plain.items()]
 
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
         return ConditionalModel(len(vocabs["labels"]), len(vocabs["vocab"]), self.options)
 
-    def score(self, model: ConditionalModel, batch: PairBatch, forced: Tensor | None = None) -> Scores:
-        scores: Scores = model(batch.source[:, 0], batch.target, batch.lengths, forced)
+    def score(self, model: ConditionalModel, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
+        scores: DecoderScores = model(batch.source[:, 0], batch.target, batch.lengths, forced)
         return scores
 
     def validate(self, model: ConditionalModel, data: PairData) -> Validation:
-        found = self.losses(model, some_of(data.valid))
+        found = self.losses(model, sample_evenly(data.valid))
         summary = f"valid perplexity {found['perplexity']:8.3f}  loss {found['loss']:.3f} nats  gap {found['gap']:6.3f}"
         return Validation(found["loss"], {f"valid_{name}": value for name, value in found.items()}, summary)
 
     def sample(self, model: ConditionalModel, data: PairData) -> str:
         labels = torch.arange(len(SPECIALS), min(len(SPECIALS) + 4, len(data.vocabs["labels"])))
-        drawn = sample(model.writer(labels.to(model.labels.weight.device)), Choice(temperature=0.8), seed=0)
+        drawn = sample_decode(
+            model.writer(labels.to(model.labels.weight.device)), SamplingOptions(temperature=0.8), seed=0
+        )
         named = zip(labels.tolist(), drawn, strict=True)
         return "\n".join(
             f"{data.vocabs['labels'].tokens[k]} → {self.decode(data.vocabs['vocab'], found[0])}" for k, found in named

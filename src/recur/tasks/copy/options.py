@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 from recur.models.options import TaggerOptions
 from recur.options import Between, Length, OneOf, Positive, WidthOrNone
-from recur.tasks.options import TaskOptions
+from recur.tasks.common.options import TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOptions(TaskOptions, TaggerOptions):
-    """Symbols, a long silence, the symbols again: what it remembers."""
+    """Recall symbols after a long delay: a test of long memory."""
 
     title = "copy"
 
@@ -25,14 +25,14 @@ class CopyOptions(TaskOptions, TaggerOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    embedding: WidthOrNone = 0
-    rate: Positive = 0.006
+    embedding_size: WidthOrNone = 0
+    lr: Positive = 0.006
 
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
-            "hidden": Between(32, 256, log=True),
-            "rate": Between(0.0005, 0.02, log=True),
+            "hidden_size": Between(32, 256, log=True),
+            "lr": Between(0.0005, 0.02, log=True),
         }
     )
 

@@ -1,4 +1,4 @@
-"""What a trained network can do: recall a message, be measured, and say when it had solved its task."""
+"""Trained network of the copying problem."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from recur.errors import TextError
+from recur.i18n import Message
 from recur.models import OutputTagger, Tagger
+from recur.tasks.common.predictor import Prediction
+from recur.tasks.common.synthetic import Solver
 from recur.tasks.copy.task import MESSAGE, SYMBOLS, CopyTask
-from recur.tasks.predictions import Prediction
-from recur.tasks.synthetic import Solver
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class Copier(Solver[Tagger | OutputTagger]):
@@ -42,7 +43,14 @@ class Copier(Solver[Tagger | OutputTagger]):
 def _parse(given: str | np.ndarray[Any, Any]) -> list[int]:
     words = given.split() if isinstance(given, str) else [str(k) for k in np.asarray(given).tolist()]
     if len(words) != MESSAGE or not all(word.isdecimal() and int(word) < SYMBOLS for word in words):
-        raise TextError(f"a message is {MESSAGE} symbols of 0 … {SYMBOLS - 1}, got {' '.join(words)[:40]!r}")
+        raise TextError(
+            Message(
+                "a message is {n} symbols of 0 … {last}, got {given}",
+                n=MESSAGE,
+                last=SYMBOLS - 1,
+                given=repr(" ".join(words)[:40]),
+            )
+        )
     return [int(word) for word in words]
 
 

@@ -17,15 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from recur.cells import make_cell
-from recur.models import OutputTagger, Tagger, Words
-from recur.run import Vocabs
-from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
+from recur.cells.registry import configured_cell
+from recur.models import OutputTagger, Tagger, WordBatch
+from recur.runs import Vocabs
+from recur.tasks.common.batching import FEW, example_line, with_time_scale
+from recur.tasks.common.contract import Baseline, TrainingProgress, TrainingStep, Validation
+from recur.tasks.common.synthetic import VALID, GeneratedData, SyntheticTask
 from recur.tasks.copy.options import CopyOptions
-from recur.tasks.synthetic import VALID, Generated, SyntheticTask
-from recur.tasks.tokens import with_time_scale
-from recur.tasks.watching import FEW, examples_line
-from recur.typedefs import Metrics
+from recur.utils.types import Metrics
 
 SYMBOLS, MESSAGE = 8, 10
 BLANK, GO = SYMBOLS, SYMBOLS + 1
@@ -45,13 +44,17 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
     unit = "symbols"
     curve = "valid_error"
 
+    @property
+    def length(self) -> int:
+        return self.options.length
+
     @classmethod
     def settle(cls, options: CopyOptions) -> CopyOptions:
         if (
             options.recurrence == "hidden"
             and options.forget_bias is None
             and options.chrono is None
-            and make_cell(options.cell).forget_gate is not None
+            and configured_cell(options.cell).forget_gate is not None
         ):
             options = options.changed(forget_bias=OPEN)
         return super().settle(with_time_scale(options, lambda: [options.length + 2 * MESSAGE]))
@@ -68,13 +71,13 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         x[:, MESSAGE + T - 1] = GO
         return Messages(torch.from_numpy(x), torch.from_numpy(y))
 
-    def describe(self, data: Generated[Messages]) -> str:
+    def describe(self, data: GeneratedData[Messages]) -> str:
         forgetful = MESSAGE * math.log(SYMBOLS) / (self.length + 2 * MESSAGE)
         return (
             f"{MESSAGE} symbols to recall after {self.length} steps; remembering nothing has a loss of {forgetful:.4f}"
         )
 
-    def baselines(self, data: Generated[Messages]) -> list[Baseline]:
+    def baselines(self, data: GeneratedData[Messages]) -> list[Baseline]:
         return [Baseline("remembering nothing", 1 - 1 / SYMBOLS, {"accuracy": 1 / SYMBOLS})]
 
     def new_model(self, vocabs: Vocabs) -> Tagger | OutputTagger:
@@ -84,12 +87,12 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
     def logits(self, model: Tagger | OutputTagger, batch: Messages, y: Tensor | None = None) -> Tensor:
         """With the outputs y (B, T), behind those, where a step reads the output before."""
         device = model.output.bias.device
-        words = Words.of_tokens(batch.x).to(device)
+        words = WordBatch.of_tokens(batch.x).to(device)
         found: Tensor = model(words, None if y is None else y.to(device))
         return found.flatten(0, 1)
 
     def training_step(
-        self, model: Tagger | OutputTagger, batch: Messages, state: tuple[Any, ...] | None, moment: Moment
+        self, model: Tagger | OutputTagger, batch: Messages, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         logits = self.logits(model, batch, batch.y)
         return TrainingStep(cross_entropy(logits, batch.y.flatten().to(logits.device)), batch.y.numel(), model.backend)
@@ -106,18 +109,18 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
     def is_solved(self, scores: Metrics) -> bool:
         return scores["accuracy"] >= SOLVED
 
-    def validate(self, model: Tagger | OutputTagger, data: Generated[Messages]) -> Validation:
+    def validate(self, model: Tagger | OutputTagger, data: GeneratedData[Messages]) -> Validation:
         found = self.score(model, data.held(VALID))
         metrics = {f"valid_{name}": value for name, value in found.items()} | {"valid_error": 1 - found["accuracy"]}
         summary = f"valid accuracy {found['accuracy']:6.2%} of recalled symbols"
         return Validation(found["loss"], metrics, summary)
 
-    def sample(self, model: Tagger | OutputTagger, data: Generated[Messages]) -> str:
+    def sample(self, model: Tagger | OutputTagger, data: GeneratedData[Messages]) -> str:
         few = Messages(*(part[:FEW] for part in data.held(VALID)))
         found = self.logits(model, few).argmax(-1).cpu().view_as(few.y)[:, -MESSAGE:].tolist()
         spelled = [" ".join("·" if k == BLANK else str(k) for k in row) for row in found]
         true = [" ".join(map(str, row)) for row in few.y[:, -MESSAGE:].tolist()]
-        return "\n".join(examples_line(what, said, what) for what, said in zip(true, spelled, strict=True))
+        return "\n".join(example_line(what, said, what) for what, said in zip(true, spelled, strict=True))
 
 
 TASK = CopyTask

@@ -1,1 +1,1 @@
-"""Series of numbers from CSV files: what comes next, with bands."""
+"""Forecasts of series from CSV files, with prediction intervals."""

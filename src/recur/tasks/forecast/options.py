@@ -7,14 +7,14 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.errors import OptionError
-from recur.models.forecast_options import ForecasterOptions
-from recur.options import Between, Count, Natural, OneOf, Positive, Share, Whole, Width
-from recur.tasks.options import TaskOptions, TextOptions
+from recur.models.options import ForecasterOptions
+from recur.options import Between, Count, Fraction, Integer, Natural, OneOf, Positive, Width
+from recur.tasks.common.options import DataOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
-    """What comes next in series, with bands: a CSV file, wide, long or a row a series."""
+class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
+    """Forecast series with prediction intervals. Input: CSV, wide, long or one series per row."""
 
     title = "forecast"
     reads = "table"
@@ -92,10 +92,10 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     mean, which leaves counts counts; if not given, changes for twenty series or more, mean for counts, else
     deviation."""
 
-    balance: Share = 0.5
+    balance: Fraction = 0.5
     """0 learns from all windows alike, so that long series count more; 1 from all series alike."""
 
-    time_origin: Whole | None = None
+    time_origin: Integer | None = None
     """With --time-input: the step at which t is 0; if not given, that of the first row, by its date if it has one."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
@@ -115,9 +115,9 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """What the network adds to: the level alone, the seasonal naive forecast, or a linear autoregression of each
     series; if not given, linear where there are fewer than twenty series, each long enough to fit one."""
 
-    hidden: Width = 64
-    dropout_output: Share = 0.1
-    rate: Positive = 0.01
+    hidden_size: Width = 64
+    dropout_output: Fraction = 0.1
+    lr: Positive = 0.01
 
     adamw_decay = 0.1
     default_epochs = 16.0
@@ -125,9 +125,9 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
-            "hidden": Between(16, 256, log=True),
+            "hidden_size": Between(16, 256, log=True),
             "window": OneOf((24, 48, 96)),
-            "rate": Between(0.001, 0.03, log=True),
+            "lr": Between(0.001, 0.03, log=True),
             "dropout_output": Between(0.0, 0.5),
         }
     )

@@ -1,5 +1,4 @@
-"""What a trained forecaster can do: forecast what follows a table, judge what stands in it, and be measured beside
-plain forecasts."""
+"""Trained forecaster: forecasts, anomalies, and evaluation against baselines."""
 
 from __future__ import annotations
 
@@ -8,27 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from recur.data.series import Panel, Series, owa
+from recur.data.series.evaluation import anomalies, draw, residuals
+from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError, TextError
+from recur.i18n import Message
 from recur.models import Forecaster
-from recur.run import Run
-from recur.series import Panel, Series, owa
-from recur.series.anomaly import anomalies, residuals
-from recur.series.figure import draw
-from recur.tasks.contract import Predictor, source_name
-from recur.tasks.forecast import measuring, rolling
-from recur.tasks.forecast.plain import plain_scores
+from recur.runs import Run
+from recur.tasks.common.predictor import Prediction, Predictions, Predictor, source_name
+from recur.tasks.common.runs import task_of_run
+from recur.tasks.forecast import evaluation
+from recur.tasks.forecast.evaluation import baseline_scores
 from recur.tasks.forecast.task import ForecastTask, parse_series, read_series
-from recur.tasks.predictions import Prediction, Predictions
-from recur.tasks.runs import task_of_run
-from recur.text.arrays import Floats, Ids
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 MOST_STEPS = 48
 """Up to this horizon MASE is given step by step."""
 
 
 class SeriesForecaster(Predictor[Forecaster]):
-    """A trained forecaster; of several runs, the mean of their quantiles."""
+    """Trained forecaster; an ensemble averages the quantiles."""
 
     takes_lines = False
     ensembles = True
@@ -46,14 +44,13 @@ class SeriesForecaster(Predictor[Forecaster]):
         return float(found["quantiles"]["0.5"])
 
     def _table_answer(self, found: Predictions) -> np.ndarray[Any, Any]:
-        """The medians: (horizon,) of one variable, (horizon, variables) of several, (series, …) of several series."""
+        """Return the medians: (horizon,) of one variable, (horizon, variables), or (series, …)."""
         values = np.array([self._answer(row) for row in found]).reshape(-1, self.task.horizon, self.model.targets)
         values = values[..., 0] if self.model.targets == 1 else values
         return values[0] if len(values) == 1 else values
 
     def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
-        """What is forecast, its median, and its band: the outermost quantiles; of a value that is judged, how many
-        deviations it is off, and how usual that is."""
+        """Format a forecast with its median and prediction interval, or a value with its anomaly score."""
         if "p_value" in made:
             return f"{found['input']}\t{made['value']:g}\t{made['score']:+.2f}\t{made['p_value']:.3g}"
         values = list(made["quantiles"].values())
@@ -61,8 +58,7 @@ class SeriesForecaster(Predictor[Forecaster]):
         return f"{found['input']}\t{made['output']}{band}"
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
-        """From every origin of the test part: MASE, sMAPE, errors on standardised values, of bands the weighted
-        quantile loss and their coverage; plain forecasts beside it."""
+        """Return MASE, sMAPE, scaled errors, weighted quantile loss and coverage over all origins, with baselines."""
         figure = options.pop("figure", None)
         self.refuse(options)
         task = self.task
@@ -80,13 +76,13 @@ class SeriesForecaster(Predictor[Forecaster]):
         origins, before = part.origins(), [split.valid for split in splits]
         trained = [split.train if split.train > task.season else split.valid for split in splits]
         made = self._quantiles(panel, trained, before, origins, trained)
-        found: JsonObject = {"model": self.name, **measuring.score(part, task.options.quantiles, made)}
+        found: JsonObject = {"model": self.name, **evaluation.score(part, task.options.quantiles, made)}
         found["origins"] = sum(map(len, origins))
         if "coverage" in found:
             found["nominal_coverage"] = task.options.quantiles[-1] - task.options.quantiles[0]
         if task.horizon > MOST_STEPS:
             del found["mase_by_step"]
-        beside = plain_scores(part)
+        beside = baseline_scores(part)
         task.plain = {name: scores["mase"] for name, scores in beside.items()}
         yardstick = beside.get("naive 2", beside["naive"])  # without a season they are the same
         for row in (found, *beside.values()):
@@ -105,25 +101,26 @@ class SeriesForecaster(Predictor[Forecaster]):
         origins: Sequence[Ids],
         learned: Sequence[int] | None = None,
     ) -> list[Floats]:
-        """(origins, k, targets, Q) of each series, in its units; the mean of all models. Bands that roll begin with
-        what came behind the values `learned` from."""
+        """Return quantiles (origins, k, targets, Q) of each series, in its units; the mean of all models.
+
+        Rolling intervals start with the values behind those `learned` from.
+        """
         sums: list[Floats] = []
         for task, model in zip(self.tasks, self.models, strict=True):
             rows = task.rows(model, panel, self.run.vocabs, scaled_by, fitted_on)
-            which, ends = measuring.pairs(rows, origins)
+            which, ends = evaluation.pairs(rows, origins)
             scaled = task.forecast(model, rows, which, ends)
-            if task.options.bands == "rolling" and learned is not None and rolling.can(task, learned, origins):
+            if task.options.bands == "rolling" and learned is not None and evaluation.can_shift(task, learned, origins):
                 before = task.rows(model, panel, self.run.vocabs, scaled_by, learned)
-                moved = rolling.moved(task, model, (before, learned), (rows, origins), scaled, panel)
+                moved = evaluation.shifted_intervals(task, model, (before, learned), (rows, origins), scaled, panel)
             else:
-                moved = measuring.with_bands(model, rows, which, scaled)
-            found = list(measuring.by_series(rows, origins, moved))
+                moved = evaluation.with_intervals(model, rows, which, scaled)
+            found = list(evaluation.by_series(rows, origins, moved))
             sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
         return [total / len(self.models) for total in sums]
 
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
-        """A CSV, line by line: the quantiles of the steps behind the last value of each series, or with `anomalies` how
-        surprising each of its values is."""
+        """Yield the quantiles after the last value of each series, or with `anomalies` a score of each value."""
         judge = options.pop("anomalies", False)
         self.refuse(options)
         panel = parse_series(self.task.options, lines, source_name(lines))
@@ -134,10 +131,18 @@ class SeriesForecaster(Predictor[Forecaster]):
     def _check(self, panel: Panel, one: Series) -> None:
         task = self.task
         if panel.future and one.ahead < task.horizon:
-            raise TextError(f"covariates are known {one.ahead} steps ahead, and --horizon is {task.horizon}; add rows")
+            raise TextError(
+                Message(
+                    "covariates are known {n} steps ahead, and --horizon is {horizon}; add rows",
+                    n=one.ahead,
+                    horizon=task.horizon,
+                )
+            )
         least = task.season + 1
         if len(one) < least:
-            raise TextError(f"{len(one)} values are too few to forecast from; {least} are needed")
+            raise TextError(
+                Message("{n} values are too few to forecast from; {least} are needed", n=len(one), least=least)
+            )
 
     def _ahead(self, panel: Panel) -> Iterator[JsonObject]:
         whole = [len(one) for one in panel.series]
@@ -161,8 +166,7 @@ class SeriesForecaster(Predictor[Forecaster]):
                     }
 
     def _judged(self, panel: Panel) -> Iterator[JsonObject]:
-        """Each value beside its forecast one step before: how much further off it is than was usual on the validation
-        part, and how probable so large an error is."""
+        """Yield each value with its one-step forecast, its relative error, and the probability of such an error."""
         levels = self.task.options.quantiles
         whole = [len(one) for one in panel.series]
         origins = [np.arange(self.task.season + 1, n) for n in whole]

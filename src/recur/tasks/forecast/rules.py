@@ -1,5 +1,7 @@
-"""What is decided from the data where nothing is said. No rule looks at the part that is tested on, but for whether its
-values are positive."""
+"""Rules that choose the open options of the forecast task from the data.
+
+No rule reads the test set, except to check that its values are positive.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recur.baselines.forecasts import BaselineForecast, SeasonalNaive, fit_autoregressions
+from recur.data.series import Panel, Series, deviations, fill, origins, windows
+from recur.data.series.panel import panel_seasons
+from recur.data.text.stream import Floats
 from recur.errors import OptionError
-from recur.series import (
-    Panel,
-    Plain,
-    SeasonalNaive,
-    Series,
-    deviations,
-    fill,
-    fit_autoregressions,
-    origins,
-    windows,
-)
-from recur.series.season import panel_seasons
 from recur.tasks.forecast.options import ForecastOptions
-from recur.text.arrays import Floats
 
 MANY = 20
 """Series from which on a panel is one: they are learned from together, and each is held out of by one horizon."""
@@ -36,8 +29,8 @@ MOST_HELD = 1000
 """Steps held out of a long series, unless a horizon needs more."""
 
 
-def settled(o: ForecastOptions, panel: Panel, ahead: int) -> ForecastOptions:
-    """Options in which nothing of the data is left open; `ahead` is how many values test files hold, 0 without any."""
+def settle_options(o: ForecastOptions, panel: Panel, ahead: int) -> ForecastOptions:
+    """Return options without open choices; `ahead` is the number of values in test files, 0 without any."""
     season = o.season or _season(o, panel, ahead)
     horizon = o.horizon or ahead or season
     many = len(panel) >= MANY
@@ -113,7 +106,7 @@ def base_error(panel: Panel, learned: Sequence[int], o: ForecastOptions, base: s
         return None
     filled = [fill(one.values[: n + valid], m) for one, n in zip(panel.series, learned, strict=True)]
     seen = [np.log(values) if transform == "log" else values for values in filled]
-    plain: Sequence[Plain | None] = [SeasonalNaive(m)] * len(seen)
+    plain: Sequence[BaselineForecast | None] = [SeasonalNaive(m)] * len(seen)
     if base == "linear":
         try:
             plain = fit_autoregressions(seen, k, (m,) if m > 1 else (), list(learned))
@@ -144,8 +137,7 @@ def _with_network(o: ForecastOptions, n: int) -> ForecastOptions:
 
 
 def has_seen_its_calendar(panel: Panel, learned: Sequence[int]) -> bool:
-    """Whether every cycle of the dates, be it a year, has passed three times in the training part of each series: what
-    is learned of a week in one year alone is what happened then."""
+    """Return True if every cycle of the dates occurs three times in the training part of each series."""
     shortest = int(np.argmin(learned))
     found = panel.calendar(panel.series[shortest], learned[shortest], "circle")
     if not found.shape[1] or len(found) < 2:
@@ -155,8 +147,10 @@ def has_seen_its_calendar(panel: Panel, learned: Sequence[int]) -> bool:
 
 
 def grows_with_level(series: Sequence[Series]) -> bool:
-    """Whether changes grow with values, which are positive: more like their first power than not at all: the
-    slope of log |change| over log level, block by block, is above ½ (the logarithm then makes changes even)."""
+    """Return True if changes grow with the level of positive values.
+
+    The slope of log |change| over log level, block by block, is above ½: a logarithm then makes the changes even.
+    """
     top, bottom = 0.0, 0.0
     for one in series:
         for column in fill(one.values).T:

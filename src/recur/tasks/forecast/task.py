@@ -1,4 +1,4 @@
-"""Series of numbers from CSV files: what comes next, with bands. Measured from every origin beside plain forecasts."""
+"""Forecasting: series from CSV files, evaluated from every origin and compared with baselines."""
 
 from __future__ import annotations
 
@@ -11,28 +11,43 @@ from typing import Any
 import numpy as np
 import torch
 
+from recur.baselines.forecasts import AutoregressionOptions
+from recur.data.series import Panel, Split, TimeFeature
+from recur.data.text.stream import Ids
 from recur.errors import OptionError
-from recur.models import Forecaster, bases
-from recur.models.forecast import Sizes
-from recur.run import Vocabs
-from recur.series import Clock, Form, Panel, Split
-from recur.tasks.classes import classes_of, names_vocab
-from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
-from recur.tasks.forecast import measuring
-from recur.tasks.forecast.batches import WindowBatches, Windows
-from recur.tasks.forecast.columns import as_learned, check_lists
-from recur.tasks.forecast.forecasting import forecast
+from recur.i18n import Message
+from recur.models import Forecaster, forecaster
+from recur.models.forecaster import ForecasterSizes
+from recur.runs import Vocabs
+from recur.tasks.common.batching import with_time_scale
+from recur.tasks.common.classification import class_names, names_vocab
+from recur.tasks.common.contract import (
+    Baseline,
+    Remark,
+    Task,
+    TrainingProgress,
+    TrainingStep,
+    Validation,
+    cpu_sampling_blocker,
+)
+from recur.tasks.forecast import evaluation
+from recur.tasks.forecast.data import (
+    RowSettings,
+    SeriesRows,
+    SeriesWindowBatches,
+    SeriesWindows,
+    as_learned,
+    check_lists,
+    known_names,
+    make_rows,
+    past_names,
+)
+from recur.tasks.forecast.data import parse_series as parse_series
+from recur.tasks.forecast.data import read_series as read_series
+from recur.tasks.forecast.evaluation import baseline_scores, forecast
 from recur.tasks.forecast.options import ForecastOptions
-from recur.tasks.forecast.plain import plain_scores
-from recur.tasks.forecast.reading import parse_series as parse_series
-from recur.tasks.forecast.reading import read_series as read_series
-from recur.tasks.forecast.rows import Rows, Settings, known_names, make_rows, past_names
-from recur.tasks.forecast.rules import settled
-from recur.tasks.recordable import drawn_on_the_cpu
-from recur.tasks.tokens import with_time_scale
-from recur.text.arrays import Ids
-from recur.typedefs import Metrics
-from recur.wording import said
+from recur.tasks.forecast.rules import settle_options
+from recur.utils.types import Metrics
 
 SEGMENT_BATCH = 256
 """Windows in a batch of those that forecast from their end only, where a state forecasts from every step."""
@@ -49,11 +64,11 @@ class SeriesData:
     vocabs: Vocabs
     panel: Panel
     splits: tuple[Split, ...]
-    rows: Rows
+    rows: SeriesRows
     """As they are learned from: scaled by, and fitted to, the training part."""
 
 
-class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
+class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows]):
     name = "forecast"
     unit = "windows"
     likelihood = False
@@ -61,22 +76,22 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     def __init__(self, options: ForecastOptions) -> None:
         super().__init__(options)
         self.season, self.horizon = options.season or 1, options.horizon or options.season or 1
-        self.clock = None if options.clock is None else Clock(options.time_origin or 0, options.clock)
+        self.clock = None if options.clock is None else TimeFeature(options.time_origin or 0, options.clock)
         self.plain: dict[str, float] = {}
         """MASE of plain forecasts, where they were measured: for remarks."""
 
     @classmethod
     def settle(cls, options: ForecastOptions) -> ForecastOptions:
         panel, ahead = read_series(options)
-        options = settled(options, panel, ahead)
+        options = settle_options(options, panel, ahead)
         if options.time_input and options.time_origin is None:
             options = options.changed(time_origin=min(one.start for one in panel.series))
         task = cls(options.changed(time_scale=options.time_scale or 1.0)) if options.time_input else cls(options)
         origin = options.time_origin or 0
         ends = [(one.start, split.train) for one, split in zip(panel.series, task.splits(panel), strict=True)]
         options = with_time_scale(options, lambda: [max(start - origin + end, 1) for start, end in ends])
-        if options.batch is None and options.lags:
-            options = options.changed(batch=SEGMENT_BATCH)
+        if options.batch_size is None and options.lags:
+            options = options.changed(batch_size=SEGMENT_BATCH)
         return super().settle(options)
 
     @property
@@ -92,17 +107,17 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
 
     @property
     def steps(self) -> int:
-        """How many the model forecasts at once."""
+        """Number of steps that the model forecasts at once."""
         return self.horizon if self.options.strategy == "direct" else 1
 
     @property
     def back(self) -> int:
-        """Steps in a window, or in an example for a state."""
+        """Number of steps in a window, or in an example of a recurrent state."""
         return self.options.lags or max(self.options.window or 48, self.season)
 
-    def settings(self, gaps: bool) -> Settings:
+    def settings(self, gaps: bool) -> RowSettings:
         o = self.options
-        return Settings(
+        return RowSettings(
             self.horizon,
             self.season,
             self.steps,
@@ -116,20 +131,20 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
             self.clock,
         )
 
-    def settings_of(self, vocabs: Vocabs) -> Settings:
+    def settings_of(self, vocabs: Vocabs) -> RowSettings:
         check_lists(vocabs)
-        return self.settings("gaps" in classes_of(vocabs["past"]))
+        return self.settings("gaps" in class_names(vocabs["past"]))
 
     # Data -----------------------------------------------------------------------------------------------------
 
     @property
     def held(self) -> tuple[int, int]:
-        """Steps to measure on, and to test on."""
+        """Number of validation and test steps."""
         o = self.options
         return o.valid_size or o.holdout or 2 * self.horizon, o.test_size or o.holdout or 2 * self.horizon
 
     def learned(self, panel: Panel) -> list[int]:
-        """How many values of each series it would learn from, were it trained on this panel; none of a short one."""
+        """Return the number of training values of each series of a panel; 0 for a short series."""
         return [self.options.train_size or max(len(one) - sum(self.held), 0) for one in panel.series]
 
     def splits(self, panel: Panel) -> tuple[Split, ...]:
@@ -176,12 +191,11 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
 
     def rows(
         self, model: Forecaster, panel: Panel, vocabs: Vocabs, scaled_by: Sequence[int], fitted_on: Sequence[int]
-    ) -> Rows:
-        """Of a panel with the columns of what was learned from, around autoregressions of the form that it was learned
-        around."""
+    ) -> SeriesRows:
+        """Return the rows of a panel with the columns and the autoregression form of training."""
         settings = self.settings_of(vocabs)
         lags, direct, relative, ridge = model.form.tolist()
-        form = Form(int(lags), bool(direct), bool(relative), ridge)
+        form = AutoregressionOptions(int(lags), bool(direct), bool(relative), ridge)
         return make_rows(as_learned(panel, vocabs, settings), scaled_by, fitted_on, settings, form)
 
     def describe(self, data: SeriesData) -> str:
@@ -201,26 +215,29 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
 
     def new_model(self, vocabs: Vocabs) -> Forecaster:
         check_lists(vocabs)
-        known, past = (len(classes_of(vocabs[name])) for name in ("known", "past"))
-        targets = len(classes_of(vocabs["columns"])) - sum(
-            name.startswith("covariate ") for name in classes_of(vocabs["known"])
+        known, past = (len(class_names(vocabs[name])) for name in ("known", "past"))
+        targets = len(class_names(vocabs["columns"])) - sum(
+            name.startswith("covariate ") for name in class_names(vocabs["known"])
         )
         variables, channels = (targets, 1) if self.options.mix else (1, targets)
-        sizes = Sizes(self.steps, known, past, variables, channels, self.horizon)
+        sizes = ForecasterSizes(self.steps, known, past, variables, channels, self.horizon)
         return Forecaster(sizes, self.options.quantiles, self.season, self.options)
 
-    def batches(self, data: SeriesData) -> WindowBatches:
-        """Windows whose targets all lie in the training part; from a state, each with a forecast from every step. A
-        short series is seen from its middle on, in windows that reach back before its first value."""
+    def batches(self, data: SeriesData) -> SeriesWindowBatches:
+        """Return windows whose targets are in the training part.
+
+        With a recurrent state, each has a forecast from every step. A short series is read from its middle, with
+        padding before its first value.
+        """
         o, rows = self.options, data.rows
         ends = [data.splits[number].train for number in rows.series]
         first = [max(min(self.back, end // 2, end - self.steps) - 1, 0) for end in ends]
         last = [end - self.steps for end in ends]
         stride = 1 if o.lags else max(self.back // 4, 1)
-        return WindowBatches(rows, first, last, self.back, self.batch, o.seed, stride, o.balance)
+        return SeriesWindowBatches(rows, first, last, self.back, self.batch, o.seed, stride, o.balance)
 
     def training_step(
-        self, model: Forecaster, batch: Windows, state: tuple[Any, ...] | None, moment: Moment
+        self, model: Forecaster, batch: SeriesWindows, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         rows = batch.rows.on(model.device)
         which, ends = batch.which.to(model.device), batch.ends.to(model.device)
@@ -233,22 +250,22 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         return TrainingStep(loss, len(which), model.backend, weight=weight)
 
     def unrecordable(self, data: SeriesData) -> str:
-        if self.options.base == "linear" and not bases.brings_its_own(len(data.rows), self.batch):
+        if self.options.base == "linear" and not forecaster.gathers_weights_per_row(len(data.rows), self.batch):
             return "--base linear asks which rows of a batch are of one series"
-        return drawn_on_the_cpu(self.options)
+        return cpu_sampling_blocker(self.options)
 
     # Measuring ------------------------------------------------------------------------------------------------
 
-    def forecast(self, model: Forecaster, rows: Rows, which: Ids, ends: Ids) -> np.ndarray:
-        """Quantiles (N, k, V, Q), scaled as rows are."""
+    def forecast(self, model: Forecaster, rows: SeriesRows, which: Ids, ends: Ids) -> np.ndarray:
+        """Return quantiles (N, k, V, Q), in the scale of the rows."""
         return forecast(model, rows, which, ends, self.horizon, self.options.strategy, self.options.seed)
 
-    def part(self, panel: Panel, splits: tuple[Split, ...], name: str) -> measuring.Part:
-        return measuring.Part(panel, splits, name, self.horizon, self.season)
+    def part(self, panel: Panel, splits: tuple[Split, ...], name: str) -> evaluation.EvaluationPart:
+        return evaluation.EvaluationPart(panel, splits, name, self.horizon, self.season)
 
     def baselines(self, data: SeriesData) -> Iterable[Baseline]:
-        """Naive, seasonal naive and a linear autoregression, on the validation part."""
-        scores = plain_scores(self.part(data.panel, data.splits, "valid"))
+        """Return the naive, seasonal naive and linear baselines on the validation set."""
+        scores = baseline_scores(self.part(data.panel, data.splits, "valid"))
         self.plain = {name: found["mase"] for name, found in scores.items()}
         for name, found in scores.items():
             yield Baseline(name, found["mase"], {f"valid_{key}": found[key] for key in SHOWN if key in found})
@@ -257,35 +274,38 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         mase, base = metrics.get("mase", 0.0), self.options.base
         for name, other in (("linear autoregression", "linear"), ("seasonal naive", "seasonal")):
             if base != other and mase > 1.01 * self.plain.get(name, math.inf):
-                yield Remark(said("worse than {name}, which it can add to", name=name), f"--base {other}")
+                yield Remark(
+                    Message("worse than {name}, which the network can be trained to correct", name=name),
+                    f"--base {other}",
+                )
         if metrics.get("share") == 0 and base in ("linear", "seasonal"):
             name = "the linear autoregression" if base == "linear" else "the seasonal naive forecast"
-            yield Remark(said("the network adds nothing to {name} of each series: forecasts are its", name=name))
+            yield Remark(Message("the network does not improve on {name} of each series and is not used", name=name))
         nominal, covered = metrics.get("nominal_coverage"), metrics.get("coverage")
         if nominal is not None and covered is not None and abs(nominal - covered) > OFF:
-            yield Remark(said(
-                "bands cover {covered:.0%} of values where they say {nominal:.0%}: the series has changed since",
+            yield Remark(Message(
+                "prediction intervals of {nominal:.0%} cover {covered:.0%} of the values: the series has changed",
                 covered=covered, nominal=nominal))  # fmt: skip
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:
-        """Also chooses how much of the network to take and how wide its bands are: both are kept with its weights."""
+        """Evaluate the model; also fit the share of the network and the prediction intervals, which it stores."""
         part, rows = self.part(data.panel, data.splits, "valid"), data.rows
         run = partial(self.forecast, model, rows)
         if rows.form is not None:
             model.form.copy_(torch.tensor([float(part) for part in rows.form]))
-        measuring.choose_share(model, run, part, rows)
-        which, ends = measuring.pairs(rows, part.origins())
+        evaluation.choose_share(model, run, part, rows)
+        which, ends = evaluation.pairs(rows, part.origins())
         scaled = run(which, ends)
-        measuring.fit_bands(model, part, rows, scaled, move=self.options.bands != "model")
-        moved = measuring.with_bands(model, rows, which, scaled)
-        scores = measuring.score(part, model.quantiles, measuring.by_series(rows, part.origins(), moved))
+        evaluation.fit_intervals(model, part, rows, scaled, move=self.options.bands != "model")
+        moved = evaluation.with_intervals(model, rows, which, scaled)
+        scores = evaluation.score(part, model.quantiles, evaluation.by_series(rows, part.origins(), moved))
         metrics = {f"valid_{name}": scores[name] for name in SHOWN if name in scores}
         metrics["valid_share"] = float(model.share)
         return Validation(scores["mase"], metrics, f"valid MASE {scores['mase']:.3f}")
 
     def sample(self, model: Forecaster, data: SeriesData) -> str:
         part = self.part(data.panel, data.splits, "valid")
-        return measuring.first_forecast(model, data.rows, part, partial(self.forecast, model, data.rows))
+        return evaluation.first_forecast(model, data.rows, part, partial(self.forecast, model, data.rows))
 
 
 TASK = ForecastTask

@@ -7,14 +7,15 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.errors import OptionError
-from recur.models.structures import GridModelOptions
-from recur.options import Between, Length, NoLayers, OneOf, Positive
-from recur.tasks.options import SplitOptions, TaskOptions
+from recur.i18n import Message
+from recur.models.options import GridModelOptions
+from recur.options import Between, LayersOrNone, Length, OneOf, Positive
+from recur.tasks.common.options import SplitOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
-    """A class for every image, read in two dimensions: a folder of folders, or an .npz."""
+    """Classify images with a recurrence in two dimensions. Input: a folder of folders, or an .npz."""
 
     title = "grid"
     reads = "images"
@@ -22,7 +23,7 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
     size: Length | None = None
     """Scale every image to so many pixels by as many; if not given, all must be of one size."""
 
-    shift: NoLayers = 1
+    shift: LayersOrNone = 1
     """While learning, move every image by up to so many points down and across."""
 
     class_weights: Literal["none", "balanced"] = "none"
@@ -36,15 +37,15 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    rate: Positive = 0.02
+    lr: Positive = 0.02
 
     default_epochs = 60.0
 
     search = MappingProxyType(
         {
-            "hidden": Between(8, 64, log=True),
-            "layers": OneOf((1, 2)),
-            "rate": Between(0.002, 0.05, log=True),
+            "hidden_size": Between(8, 64, log=True),
+            "num_layers": OneOf((1, 2)),
+            "lr": Between(0.002, 0.05, log=True),
             "dropout_output": Between(0.0, 0.5),
         }
     )
@@ -56,7 +57,14 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
                 "pixel_mean and pixel_deviation have one number for each of 1 or 3 channels, both or neither"
             )
         if not all(d > 0 for d in self.pixel_deviation):
-            raise OptionError(f"pixel_deviation must be above 0, got {self.pixel_deviation}")
+            raise OptionError(
+                Message(
+                    "{name} must be above {low}, got {value}",
+                    name="pixel_deviation",
+                    low="0",
+                    value=self.pixel_deviation,
+                )
+            )
 
 
 OPTIONS = GridOptions

@@ -1,4 +1,4 @@
-"""What a trained network in two dimensions can do: classify images, and be measured beside plainer classifiers."""
+"""Trained image classifier: classification and evaluation against baselines."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from recur.images import Image, read_images
-from recur.images.files import as_pixels
+from recur.data.images import Image, as_pixels, read_images
 from recur.models import GridClassifier
-from recur.tasks.classes import class_scores, classes_of, confusion, probability_scores
-from recur.tasks.contract import Predictor
-from recur.tasks.examples import test_part
-from recur.tasks.grid.data import encode, image_parts
-from recur.tasks.grid.linear import plain_guesses
-from recur.tasks.grid.task import GridTask, probabilities
-from recur.typedefs import JsonObject
+from recur.tasks.common.batching import test_part
+from recur.tasks.common.classification import class_names, class_scores, confusion, probability_scores
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.grid.task import GridTask, encode, image_baselines, image_parts, probabilities
+from recur.utils.types import JsonObject
 
 
 class ImageClassifier(Predictor[GridClassifier]):
-    """A trained classifier of images, or several as one."""
+    """Trained image classifier, or an ensemble."""
 
     ensembles = True
     takes_files = True
@@ -30,7 +27,7 @@ class ImageClassifier(Predictor[GridClassifier]):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return classes_of(self.run.vocabs["labels"])
+        return class_names(self.run.vocabs["labels"])
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class, the nearest mean of a
@@ -49,7 +46,7 @@ class ImageClassifier(Predictor[GridClassifier]):
         if self.has_training_texts():
             o = self.task.options  # which names the texts where they are now
             train = encode(image_parts(o)[0], o, vocabs)
-            plain = plain_guesses(train, measured, o, self.classes)
+            plain = image_baselines(train, measured, o, self.classes)
             found["beside"] = [
                 {"model": name, **class_scores(confusion(targets, guesses, K))} for name, guesses in plain.items()
             ]

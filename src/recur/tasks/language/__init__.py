@@ -1,1 +1,1 @@
-"""Language models: which token of a text comes next."""
+"""Language models: prediction of the next token of a text."""

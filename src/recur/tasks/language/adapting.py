@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from recur.models import LanguageModel, State
-from recur.models.stack import each_part
+from recur.models.layers import copy_state, map_state
+from recur.runs.weights import GraphCapture
 
 BLOCK = 512
 """Tokens at a time whose states are compared with those before them."""
@@ -43,7 +44,7 @@ DECAYS = (0.02, 0.0, 0.01, 0.04, 0.08)
 """What is tried on the validation text: θ and λ of a cache; η and λ of dynamic evaluation."""
 
 
-class Read(NamedTuple):
+class TextLosses(NamedTuple):
     """A text that was read, token by token."""
 
     h: Tensor
@@ -89,7 +90,7 @@ def cache_probabilities(h: Tensor, y: Tensor, size: int, theta: float) -> Tensor
     return torch.cat(found)
 
 
-def with_cache(read: Read, y: Tensor, cache: Cache) -> Tensor:
+def with_cache(read: TextLosses, y: Tensor, cache: Cache) -> Tensor:
     """log P of each token with a cache beside the softmax."""
     return mixed(read.logp, cache_probabilities(read.h, y, cache.size, cache.theta), cache.share)
 
@@ -99,7 +100,7 @@ def mixed(logp: Tensor, cached: Tensor, share: float) -> Tensor:
     return torch.where(cached < 0, logp, both)
 
 
-def choose_cache(read: Read, y: Tensor, size: int) -> Cache:
+def choose_cache(read: TextLosses, y: Tensor, size: int) -> Cache:
     """The best θ and λ on a text."""
     best, chosen = torch.inf, Cache(size, SHARPNESS[0], SHARES[0])
     for theta in SHARPNESS:
@@ -115,7 +116,7 @@ def choose_cache(read: Read, y: Tensor, size: int) -> Cache:
 
 
 @torch.no_grad()
-def read_static(model: LanguageModel, x: Tensor, y: Tensor, window: int = 4096) -> Read:
+def read_static(model: LanguageModel, x: Tensor, y: Tensor, window: int = 4096) -> TextLosses:
     """x and y (N,); the weights stay."""
     state, parts = None, []
     for a, b in zip(x[None].split(window, 1), y[None].split(window, 1), strict=True):
@@ -123,7 +124,7 @@ def read_static(model: LanguageModel, x: Tensor, y: Tensor, window: int = 4096) 
         state = predicted.state
         parts.append((predicted.outputs[0], -model.losses(predicted, b)[0].double()))
     h, logp = zip(*parts, strict=True)
-    return Read(torch.cat(h).float(), torch.cat(logp))
+    return TextLosses(torch.cat(h).float(), torch.cat(logp))
 
 
 def gradient_sizes(model: LanguageModel, ids: Tensor, segment: int = SEGMENT) -> list[Tensor]:
@@ -150,7 +151,7 @@ def read_dynamic(
     sizes: list[Tensor],
     segment: int = SEGMENT,
     progress: Callable[[int], object] | None = None,
-) -> Read:
+) -> TextLosses:
     """The same, with a step of learning behind every segment; the weights are put back after it."""
     parameters: list[Tensor] = list(model.parameters())
     trained = [p.detach().clone() for p in parameters]
@@ -168,7 +169,7 @@ def read_dynamic(
                 p.lerp_(p0, decay).addcmul_(g, eta, value=-1)
         return *found, model.detached(predicted.state)
 
-    step = Replayed(learn) if x.is_cuda else learn
+    step = ReplayedStep(learn) if x.is_cuda else learn
     state, parts = None, []
     try:
         for a, b in _segments(x, y, segment):
@@ -181,43 +182,36 @@ def read_dynamic(
         with torch.no_grad():
             for p, p0 in zip(parameters, trained, strict=True):
                 p.copy_(p0)
-    return Read(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return TextLosses(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-class Replayed:
+class ReplayedStep:
     """A step on a GPU as a graph, from the third on: one of five tokens is all launches."""
 
     def __init__(self, step: Callable[[Tensor, Tensor, State | None], Segment]) -> None:
         self._step, self._calls = step, 0
-        self._stream = torch.cuda.Stream()
+        self._capture = GraphCapture()
 
     def __call__(self, a: Tensor, b: Tensor, state: State | None) -> Segment:
         assert state is not None
         self._calls += 1
         if self._calls < 3:  # which allocate and compile
-            self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                found = self._step(a, b, state)
-            torch.cuda.current_stream().wait_stream(self._stream)
-            return found
+            with self._capture.warm_up():
+                return self._step(a, b, state)
         if self._calls == 3:
-            self._a, self._b, self._state = a.clone(), b.clone(), each_part(state, Tensor.clone)
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=self._stream):
-                self._h, self._logp, after = self._step(self._a, self._b, self._state)
-                _copy(self._state, after)
+            self._a, self._b, self._state = a.clone(), b.clone(), map_state(state, Tensor.clone)
+            self._graph, (self._h, self._logp) = self._capture.capture(self._captured)
         self._a.copy_(a)
         self._b.copy_(b)
         if state is not self._state:
-            _copy(self._state, state)
+            copy_state(self._state, state)
         self._graph.replay()
         return self._h.clone(), self._logp.clone(), self._state
 
-
-def _copy(to: State, state: State) -> None:
-    for places, parts in zip(to, state, strict=True):
-        for place, part in zip(places, parts, strict=True):
-            place.copy_(part)
+    def _captured(self) -> tuple[Tensor, Tensor]:
+        h, logp, after = self._step(self._a, self._b, self._state)
+        copy_state(self._state, after)
+        return h, logp
 
 
 def choose_dynamic(model: LanguageModel, x: Tensor, y: Tensor, sizes: list[Tensor], segment: int = SEGMENT) -> Dynamic:

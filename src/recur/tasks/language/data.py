@@ -1,15 +1,19 @@
-"""From options to ids: the text read, split, its vocabulary fitted on the training part, and encoded."""
+"""Language model data: corpora, splits, ids, and windows of a text on the device."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from recur.data.text import BOS, EOS, Batch, Corpus, Stream, Vocab, encoded, fit_vocab
+from recur.data.text.stream import Ids, ProcessShard
 from recur.errors import TextError
 from recur.tasks.language.options import LanguageOptions
-from recur.text import BOS, EOS, Corpus, Stream, Vocab, encoded, fit_vocab
-from recur.text.tokens import Ids
 
 IN_MEMORY = 50_000_000
 """Texts of more characters are encoded to disk and mapped."""
@@ -34,7 +38,7 @@ class LanguageData:
 
 
 def corpora(options: LanguageOptions) -> tuple[Corpus, Corpus, Corpus]:
-    """The three parts; those given as files leave the rest to training."""
+    """Return the training, validation and test texts; without files of their own, the last two are held out."""
     whole = Corpus.of(*options.texts)
     if options.valid and options.test:
         return whole, Corpus.of(*options.valid), Corpus.of(*options.test)
@@ -48,12 +52,12 @@ def corpora(options: LanguageOptions) -> tuple[Corpus, Corpus, Corpus]:
 
 
 def valid_text(options: LanguageOptions) -> Corpus:
-    """What is measured on while training; the training text is read only if it is held out of it."""
+    """Return the validation text; the training text is read only if the validation text is held out of it."""
     return Corpus.of(*options.valid) if options.valid else corpora(options)[1]
 
 
 def test_text(options: LanguageOptions) -> Corpus:
-    """What is measured once, likewise."""
+    """Return the test text; the training text is read only if the test text is held out of it."""
     return Corpus.of(*options.test) if options.test else corpora(options)[2]
 
 
@@ -77,12 +81,12 @@ def ids_of(corpus: Corpus, vocab: Vocab) -> Ids:
 
 
 def in_reading_order(ids: Ids, options: LanguageOptions) -> Ids:
-    """A text's ids as the network reads them, or what it wrote as a text has it: from the last to the first, or not."""
+    """Return ids in the order in which the network reads them: reversed for a backward model."""
     return ids[::-1] if options.direction == "backward" else ids
 
 
 def first_input(vocab: Vocab) -> int:
-    """What stands at the edge of a text, and is read first: the end of a line."""
+    """Return the id that is read first: the line end."""
     return EOS if vocab.tokenizer.lines else vocab.ids.get("\n", BOS)
 
 
@@ -97,7 +101,7 @@ def place_of(text: Corpus, tokens: int, options: LanguageOptions) -> int:
 
 
 def make_stream(options: LanguageOptions, batch: int, data: LanguageData) -> Stream:
-    """Batches of the training text; a text too short for them gets fewer lanes and a shorter window, unless strict."""
+    """Return the batches of the training text; a short text gets fewer lanes and a shorter window, unless strict."""
     tokens, window = len(data.train), options.window
     if not options.strict:
         batch = max(1, min(batch, (tokens - 1) // 2))
@@ -105,6 +109,66 @@ def make_stream(options: LanguageOptions, batch: int, data: LanguageData) -> Str
     elif tokens < batch * window + 1:
         raise TextError(
             f"the text has {tokens} tokens, and {batch} lanes of one window of {window} need {batch * window + 1}; "
-            "lower --batch or --window, or leave --strict away"
+            "lower --batch-size or --window, or leave --strict away"
         )
     return Stream(data.train, batch, window, options.partition, options.seed, options.jitter)
+
+
+SHARE = 8
+"""A text that takes more than one part in so many of a GPU's memory stays outside."""
+
+
+class DeviceText:
+    """Ids of a text on a device. It compares equal only to itself, because CUDA graphs read it at its address."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+
+
+class TextWindow(NamedTuple):
+    """Batch of rows of a text."""
+
+    text: DeviceText
+    at: Tensor
+    """(B,): where each row begins."""
+    steps: int
+    fresh: bool
+    """The rows do not continue those of the batch before."""
+
+    def cut(self) -> tuple[Tensor, Tensor]:
+        """Return x and y, (B, T) each."""
+        device = self.text.ids.device
+        index = self.at.to(device, non_blocking=True)[:, None] + torch.arange(self.steps + 1, device=device)
+        rows = self.text.ids[index].long()
+        return rows[:, :-1], rows[:, 1:]
+
+
+class TextWindows:
+    """Batches of a stream, as windows of a text on the device."""
+
+    def __init__(self, stream: Stream, device: torch.device) -> None:
+        self.stream = stream
+        self.text = DeviceText(torch.from_numpy(np.array(stream.ids, np.int32)).to(device))
+
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[TextWindow]:
+        for starts, steps, fresh in self.stream.places(epoch, skip):
+            yield TextWindow(self.text, torch.from_numpy(starts.astype(np.int64)), steps, fresh)
+
+    def shared(self, share: ProcessShard) -> Stream:
+        """Of several processes each has a device of its own, and reads its lanes from the text where it lies."""
+        return self.stream.shared(share)
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+
+def has_room(stream: Stream, device: torch.device) -> bool:
+    return 4 * len(stream.ids) * SHARE < torch.cuda.get_device_properties(device).total_memory
+
+
+def cut_windows(batch: Batch | TextWindow, device: torch.device) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """Return x and y of a batch, the start of its rows, and whether the state is reset."""
+    if isinstance(batch, TextWindow):
+        return *batch.cut(), batch.at.to(device), batch.fresh
+    x, y, at = (torch.from_numpy(part).to(device, non_blocking=True) for part in (batch.x, batch.y, batch.at))
+    return x, y, at, bool(batch.fresh.all())

@@ -8,16 +8,16 @@ from typing import Literal, Self
 
 from recur.errors import OptionError, unknown
 from recur.models.options import Direction, LanguageModelOptions
-from recur.options import Between, Count, Natural, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
+from recur.options import Between, Count, Fraction, Natural, NonNegative, OneOf, Positive, Width, WidthOrNone
+from recur.tasks.common.options import SplitOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
-WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
+WIDE = {"hidden_size": 256, "embedding_size": 256, "tie_weights": True, "lr": 0.008}
 """Defaults for many types."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOptions, CarryOptions):
-    """Which token of a text comes next; `recur sample` writes."""
+class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOptions, WarmStartOptions):
+    """Predict the next token of a text; `recur sample` generates text."""
 
     title = "language"
 
@@ -50,21 +50,21 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     untouched: tuple[str, ...] = ()
     """Options that this rule leaves as they are; what is typed beside a recipe is among them."""
 
-    sized: bool = True
+    auto_size: bool = True
     """With a budget of minutes alone: width, batch, window, rate, dropouts and passes follow from the text and from how
     fast this device trains (tasks/language/sizing.py), except for those that are given."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
     texts: tuple[str, ...] = ("pydoc",)
-    hidden: Width = 320
-    embedding: WidthOrNone = 64
-    dropout_input: Share = 0.05
-    dropout_output: Share = 0.1
+    hidden_size: Width = 320
+    embedding_size: WidthOrNone = 64
+    dropout_input: Fraction = 0.05
+    dropout_output: Fraction = 0.1
     alpha: NonNegative = 0.3
     beta: NonNegative = 0.5
-    rate: Positive = 0.012
-    clip: NonNegative = 0.5
+    lr: Positive = 0.012
+    grad_clip: NonNegative = 0.5
 
     cpu_batch = 16
     default_minutes = 1.0
@@ -76,10 +76,10 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
-            "hidden": Between(128, 640, log=True),
-            "layers": OneOf((1, 2)),
+            "hidden_size": Between(128, 640, log=True),
+            "num_layers": OneOf((1, 2)),
             "window": OneOf((32, 64, 128)),
-            "rate": Between(0.002, 0.03, log=True),
+            "lr": Between(0.002, 0.03, log=True),
             "dropout_input": Between(0.0, 0.3),
             "dropout_output": Between(0.0, 0.5),
         }
@@ -87,7 +87,7 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
 
     def for_token(self, token: str) -> Self:
         """One-hot words, which somebody asked for, cannot be tied."""
-        return super().for_token(token) if self.embedding else self
+        return super().for_token(token) if self.embedding_size else self
 
     def unused(self) -> dict[str, str]:
         return super().unused() | ({} if self.tuned_on else {"untouched": "is for --tuned-on, which is not given"})

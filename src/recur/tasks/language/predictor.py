@@ -1,4 +1,4 @@
-"""What a trained language model can do: write, measure, take a step."""
+"""Trained language model: generation, evaluation, and single steps."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.decode import Choice, beam, encode_prompt, generate, read
+from recur.baselines.text_ngrams import evaluate_ngram, fit_best_ngram
+from recur.data.text import Corpus, Vocab
+from recur.data.text.corpus import normalised
+from recur.data.text.stream import Floats, Ids
+from recur.data.text.tokenizers import without_leading_marks
+from recur.decoding import SamplingOptions, beam_continuations, encode_prompt, generate, read_prompt
 from recur.errors import OptionError, TextError
+from recur.i18n import Message
 from recur.models import LanguageModel, State
 from recur.options import Natural, checked
-from recur.tasks.contract import Predictor, Task
-from recur.tasks.inputs import Inputs, inputs_of
+from recur.tasks.common.contract import Task
+from recur.tasks.common.metrics import perplexity
+from recur.tasks.common.predictor import PredictionInputs, Predictor, read_inputs
 from recur.tasks.language import adapting
-from recur.tasks.language.baseline import best_ngram, ngram_row
 from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of, test_text
-from recur.tasks.language.measure import log_probabilities, mean_loss
+from recur.tasks.language.evaluation import log_probabilities, mean_loss
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.scores import perplexity
-from recur.text import Corpus, Vocab
-from recur.text.arrays import Floats, Ids
-from recur.text.corpus import normalised
-from recur.text.marks import without_leading_marks
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class Language(Predictor[LanguageModel]):
-    """A trained language model: its run, vocabulary and weights."""
+    """Trained language model: its run, vocabulary and weights."""
 
     task: Task[LanguageOptions, LanguageData, LanguageModel, Any]
 
@@ -45,7 +46,7 @@ class Language(Predictor[LanguageModel]):
 
     @property
     def backward(self) -> bool:
-        """Whether it reads texts, and writes them, from their end."""
+        """Whether the model reads and generates from the end of a text."""
         return self.options.direction == "backward"
 
     def stream(
@@ -57,13 +58,13 @@ class Language(Predictor[LanguageModel]):
         """
         checked("stop", stop, str)
         if self.backward:
-            yield from self._stream_backward(prompt, length, stop, seed, Choice(**choice))
+            yield from self._stream_backward(prompt, length, stop, seed, SamplingOptions(**choice))
             return
         whole = ""
         held = len(stop) - 1 if stop else 0  # this much may still turn out to begin the stop
         shown = 0
         ids: list[int] = []
-        for (token,) in generate(self.model, self._lead(prompt), length, Choice(**choice), seed=seed):
+        for (token,) in generate(self.model, self._lead(prompt), length, SamplingOptions(**choice), seed=seed):
             ids.append(token)
             whole = self._continued(prompt, ids)
             if stop and stop in whole:
@@ -74,7 +75,9 @@ class Language(Predictor[LanguageModel]):
             shown = ready
         yield whole[shown:]
 
-    def _stream_backward(self, prompt: str, length: int, stop: str, seed: int | None, choice: Choice) -> Iterator[str]:
+    def _stream_backward(
+        self, prompt: str, length: int, stop: str, seed: int | None, choice: SamplingOptions
+    ) -> Iterator[str]:
         held = len(stop) - 1 if stop else 0
         shown, ids = "", list[int]()
         before = ""  # what stands before that
@@ -109,9 +112,9 @@ class Language(Predictor[LanguageModel]):
         """
         checked("stop", stop, str)
         if checked("width", width, Natural):
-            found = beam(self.model, self._lead(prompt), length, width)
+            found = beam_continuations(self.model, self._lead(prompt), length, width)
             return [self._whole_letters(self._continued(prompt, ids)) for ids, _ in found]
-        columns = list(generate(self.model, self._lead(prompt), length, Choice(**choice), samples, seed))
+        columns = list(generate(self.model, self._lead(prompt), length, SamplingOptions(**choice), samples, seed))
         texts = [self._continued(prompt, [tokens[k] for tokens in columns]) for k in range(samples)]
         if stop:
             texts = [text.rpartition(stop)[2] if self.backward else text.partition(stop)[0] for text in texts]
@@ -120,17 +123,17 @@ class Language(Predictor[LanguageModel]):
     def _predict(
         self, lines: Iterable[str], *, length: int = 200, samples: int = 1, stop: str = "\n", **options: Any
     ) -> Iterator[JsonObject]:
-        """What it writes behind each line, up to its end (`stop`) or so many tokens; drawn, several with `samples`."""
-        known = {"seed", "width", *Choice.__dataclass_fields__}
+        """Yield a continuation of each line, up to `stop` or the number of tokens; several with `samples`."""
+        known = {"seed", "width", *SamplingOptions.__dataclass_fields__}
         self.refuse({name: value for name, value in options.items() if name not in known})
         for line in lines:
             made = self.generate(line, length, samples=samples, stop=stop, **options)
             yield {"input": line, "output": made[0], "nbest": [{"output": text} for text in made]}
 
     def probabilities(self, given: Any) -> Any:
-        """Of every token behind a text; or a list of those behind each of several."""
-        one, several = inputs_of(given, files=False)
-        logits = (read(self.model, self._lead(text))[0][0] for text in Inputs(several, files=False))
+        """Return the probability of every next token of a text, or a list of them for several."""
+        one, several = read_inputs(given, files=False)
+        logits = (read_prompt(self.model, self._lead(text))[0][0] for text in PredictionInputs(several, files=False))
         found = [dict(zip(self.vocab.tokens, row.softmax(-1).tolist(), strict=True)) for row in logits]
         return found[0] if one else found
 
@@ -149,8 +152,8 @@ class Language(Predictor[LanguageModel]):
             row["beside"] = [self._row(*found, text) for found in self._adapted(text, cache, dynamic)]
         if ngrams and self.has_training_texts():
             train, valid, _ = corpora(self.options)
-            ngram, _ = best_ngram(self.vocab, train, valid, self.backward)
-            beside = ngram_row(f"{ngram.order}-gram of the same text", ngram, text)
+            ngram, _ = fit_best_ngram(self.vocab, train, valid, self.backward)
+            beside = evaluate_ngram(f"{ngram.order}-gram of the same text", ngram, text)
             row["beside"] = [*row.get("beside", ()), beside]
         return row
 
@@ -187,7 +190,7 @@ class Language(Predictor[LanguageModel]):
         return torch.cat([y.new_tensor([first_input(self.vocab)]), y[:-1]]), y
 
     def measure(self, text: Corpus, progress: Callable[[int], object] | None = None) -> JsonObject:
-        """Perplexity and its kin, the state carried through all of a text."""
+        """Return perplexity and related metrics, with the state carried through the whole text."""
         ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
         if not len(ids):
             raise OptionError(f"{text.name} has no token to measure on")
@@ -215,7 +218,7 @@ class Language(Predictor[LanguageModel]):
         }
 
     def perplexity(self, text: str | Corpus) -> float:
-        """Of all tokens of a text, the state carried through it."""
+        """Return the perplexity of a text, with the state carried through it."""
         if not isinstance(text, Corpus):
             return perplexity(-float(self.logprobs(self.vocab.encode(normalised(text))).mean()))
         ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
@@ -234,21 +237,21 @@ class Language(Predictor[LanguageModel]):
         return log_probabilities(self.model, in_reading_order(ids, self.options), first_input(self.vocab))
 
     def logprob(self, text: str) -> float:
-        """log P of a whole text, in nats."""
+        """Return log P of a text, in nats."""
         return sum(logp for _, logp in self.token_logprobs(text))
 
     def token_logprobs(self, text: str) -> list[tuple[str, float]]:
-        """The tokens of a text in the order of reading, each with log P given those before it."""
+        """Return the tokens of a text in reading order, each with log P given those before it."""
         ids = self.vocab.encode(normalised(text))
         tokens = [self.vocab.tokens[k] for k in in_reading_order(ids, self.options)]
         return list(zip(tokens, self.logprobs(ids).tolist(), strict=True))
 
     def step(self, token: str | int, state: State | None = None) -> tuple[dict[str, float], State]:
-        """One token in; the probability of every next one, and the state to hand back in with it."""
+        """Read one token; return the probability of every next token, and the state for the next call."""
         k = token if isinstance(token, int) else self.vocab.ids.get(token, -1)
         if not 0 <= k < len(self.vocab):
-            raise OptionError(f"token {token!r} is not in the vocabulary")
-        logits, state = read(self.model, [k], state)
+            raise OptionError(Message("token {token} is not in the vocabulary", token=repr(token)))
+        logits, state = read_prompt(self.model, [k], state)
         return dict(zip(self.vocab.tokens, logits[0].softmax(-1).tolist(), strict=True)), state
 
     def _lead(self, prompt: str) -> list[int]:

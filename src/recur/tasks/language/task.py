@@ -1,4 +1,4 @@
-"""Language models: which token of a text comes next."""
+"""Language modelling: one long text in windows."""
 
 from __future__ import annotations
 
@@ -9,29 +9,40 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.decode import Choice, generate
+from recur.baselines.text_ngrams import fit_best_ngram
+from recur.data.text import Batch, Corpus
+from recur.decoding import SamplingOptions, generate
+from recur.i18n import Message
 from recur.models import LanguageModel
-from recur.run import Vocabs, pick_device
-from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
-from recur.tasks.language import rule, sizing
-from recur.tasks.language.baseline import best_ngram
+from recur.runs import Vocabs, pick_device
+from recur.tasks.common.batching import with_time_scale
+from recur.tasks.common.contract import (
+    Baseline,
+    Batches,
+    PretrainedSlots,
+    Task,
+    TrainingProgress,
+    TrainingStep,
+    Validation,
+    cpu_sampling_blocker,
+)
+from recur.tasks.common.metrics import perplexity
+from recur.tasks.language import sizing
 from recur.tasks.language.data import (
     LanguageData,
+    TextWindow,
+    TextWindows,
+    cut_windows,
     first_input,
+    has_room,
     in_reading_order,
     load_data,
     make_stream,
     place_of,
 )
-from recur.tasks.language.measure import free_running_gap, mean_loss
-from recur.tasks.language.on_device import Window, Windows, cut, has_room
+from recur.tasks.language.evaluation import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.places import Places
-from recur.tasks.recordable import drawn_on_the_cpu
-from recur.tasks.scores import perplexity
-from recur.tasks.tokens import with_time_scale
-from recur.text import Batch, Corpus
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 SMALL = 250_000
 """Texts of fewer tokens are learned by heart within the budget, and want more dropout."""
@@ -43,13 +54,13 @@ ALPHABET = 1000
 """Texts with more characters, such as Chinese ones, have the defaults of words."""
 
 
-class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Window]):
-    """One long text, cut into windows."""
+class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | TextWindow]):
+    """Task on one long text, split into windows."""
 
     name = "language"
     verb = "sample"
     on_text = True
-    places = Places(output=("output", "bias"))
+    places = PretrainedSlots(output=("output", "bias"))
     sizes = sizing.FIELDS
 
     @classmethod
@@ -59,14 +70,14 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
         options = options.for_token("word") if wide else options
         if options.tuned_on:
             data = load_data(options)
-            return super().settle(rule.for_text(options, len(data.train), len(data.vocab)))
+            return super().settle(sizing.for_text(options, len(data.train), len(data.vocab)))
         if text.characters < SMALL * (1 if options.token == "char" else WORD):  # read many times in a minute
             options = options.with_defaults(dropout_input=0.4 if wide else 0.1, dropout_output=0.5 if wide else 0.3)
         return super().settle(with_time_scale(options, lambda: [len(load_data(options).train)]))
 
     @classmethod
     def settled_words(cls, before: LanguageOptions, after: LanguageOptions) -> str:
-        return rule.words(before, after) if before.tuned_on else ""
+        return sizing.describe_rule(before, after) if before.tuned_on else ""
 
     @classmethod
     def sizes_itself(cls, asked: LanguageOptions) -> bool:
@@ -74,9 +85,9 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
 
     def sized(self, asked: LanguageOptions, data: LanguageData, speed: sizing.Speed) -> tuple[JsonObject, str]:
         words = self.options.token != "char" or len(data.vocab) > ALPHABET
-        text = sizing.Text(len(data.train), len(data.vocab), words)
+        text = sizing.TextStatistics(len(data.train), len(data.vocab), words)
         found = sizing.size(asked, self.options, text, speed)
-        return sizing.fields_of(asked, found.options), sizing.words_of(asked, found)
+        return sizing.fields_of(asked, found.options), sizing.describe_size(asked, found)
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
@@ -89,32 +100,33 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
 
     def baselines(self, data: LanguageData) -> list[Baseline]:
         backward = self.options.direction == "backward"
-        model, found = best_ngram(data.vocab, data.train_text, data.valid_text, backward)
-        return [Baseline(f"{model.order}-gram{', from the end' if backward else ''}", found)]
+        model, found = fit_best_ngram(data.vocab, data.train_text, data.valid_text, backward)
+        name = Message("{n}-gram, from the end", n=model.order) if backward else Message("{n}-gram", n=model.order)
+        return [Baseline(name, found)]
 
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
         return LanguageModel(len(vocabs["vocab"]), self.options)
 
     def start(self, model: LanguageModel, data: LanguageData) -> None:
-        """How often each token comes is known: what is left to learn is when."""
+        """Initialise the output bias with the token frequencies."""
         if self.options.bias_init == "unigram" and not self.options.init_range and model.bias is not None:
             seen = torch.tensor(data.vocab.counts, dtype=torch.float64) + 1
             with torch.no_grad():
                 model.bias.copy_((seen / seen.sum()).log())
 
-    def batches(self, data: LanguageData) -> Batches[Batch | Window]:
+    def batches(self, data: LanguageData) -> Batches[Batch | TextWindow]:
         stream, device = make_stream(self.options, self.batch, data), pick_device(self.options.device)
-        return Windows(stream, device) if device.type == "cuda" and has_room(stream, device) else stream
+        return TextWindows(stream, device) if device.type == "cuda" and has_room(stream, device) else stream
 
     def unrecordable(self, data: LanguageData) -> str:
         if self.options.softmax == "adaptive":
             return "an adaptive softmax asks which tokens came"
-        return drawn_on_the_cpu(self.options)
+        return cpu_sampling_blocker(self.options)
 
     def training_step(
-        self, model: LanguageModel, batch: Batch | Window, state: tuple[Any, ...] | None, moment: Moment
+        self, model: LanguageModel, batch: Batch | TextWindow, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
-        x, y, at, fresh = cut(batch, model.device)
+        x, y, at, fresh = cut_windows(batch, model.device)
         predicted = model(x, None if fresh else state, start=at if self.options.time_input else None)
         return TrainingStep(
             loss=model.loss(predicted, y),
@@ -144,16 +156,16 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
         return 0 if self.options.time_input else len(data.valid)
 
     def thinned(self, data: LanguageData, every: int) -> LanguageData:
-        """The beginning of the validation text: what is left out of a text tears it apart."""
+        """Return the data with the beginning of the validation text, because a text has no examples to leave out."""
         return data if every == 1 else replace(data, valid=data.valid[: len(data.valid) // every])
 
     def sample(self, model: LanguageModel, data: LanguageData) -> str:
-        drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)
+        drawn = generate(model, [first_input(data.vocab)], 120, SamplingOptions(temperature=0.8), seed=0)
         return data.vocab.decode(in_reading_order(np.array([tokens[0] for tokens in drawn]), self.options))
 
 
 def has_many_characters(text: Corpus) -> bool:
-    """Whether the first million characters are of more kinds than an alphabet has."""
+    """Return True if the first million characters have more kinds than an alphabet."""
     seen: set[str] = set()
     done = 0
     for piece in text.pieces():

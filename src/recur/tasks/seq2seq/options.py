@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from recur.models.decoder_options import EncoderDecoderOptions
-from recur.options import BelowOne, Between, Count, Natural, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import WritingOptions
+from recur.models.options import EncoderDecoderOptions
+from recur.options import BelowOne, Between, Count, Fraction, Natural, OneOf, Positive, Width, WidthOrNone
+from recur.tasks.common.options import DecoderTaskOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
 
 
-SENTENCES = {"hidden": 256, "embedding": 128, "embedding_init": "normal:1"}
+SENTENCES = {"hidden_size": 256, "embedding_size": 128, "embedding_init": "normal:1"}
 """Defaults for sentences. With thousands of symbols an encoder's states are all alike until its embeddings differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
-    """Sequences from sequences: lines `source TAB target`, or two files."""
+class Seq2SeqOptions(DecoderTaskOptions, EncoderDecoderOptions):
+    """Map sequences to sequences. Input: lines `source TAB target`, or two files."""
 
     title = "seq2seq"
     reads = "pairs"
@@ -35,13 +35,13 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    hidden: Width = 192
-    embedding: WidthOrNone = 64
-    dropout_input: Share = 0.2
-    dropout_output: Share = 0.3
-    smoothing: BelowOne = 0.1
-    rate: Positive = 0.004
-    warmup: Natural = 100
+    hidden_size: Width = 192
+    embedding_size: WidthOrNone = 64
+    dropout_input: Fraction = 0.2
+    dropout_output: Fraction = 0.3
+    label_smoothing: BelowOne = 0.1
+    lr: Positive = 0.004
+    warmup_steps: Natural = 100
 
     cpu_batch = 32
     default_epochs = 60.0
@@ -55,14 +55,14 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
-            "hidden": Between(96, 384, log=True),
-            "embedding": OneOf((32, 64, 128)),
-            "encoder_layers": OneOf((1, 2)),
-            "rate": Between(0.001, 0.015, log=True),
-            "batch": OneOf((16, 32, 64)),
+            "hidden_size": Between(96, 384, log=True),
+            "embedding_size": OneOf((32, 64, 128)),
+            "num_encoder_layers": OneOf((1, 2)),
+            "lr": Between(0.001, 0.015, log=True),
+            "batch_size": OneOf((16, 32, 64)),
             "dropout_input": Between(0.0, 0.4),
             "dropout_output": Between(0.0, 0.5),
-            "smoothing": Between(0.0, 0.2),
+            "label_smoothing": Between(0.0, 0.2),
         }
     )
 

@@ -1,4 +1,4 @@
-"""What a trained encoder–decoder can do: write what follows from a source, by search or by chance, and be measured."""
+"""Trained encoder–decoder: beam search, sampling, attention and evaluation."""
 
 from __future__ import annotations
 
@@ -10,23 +10,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.decode import Choice, Ensemble, Writer, Written, greedy, likelihood, sample, search
+from recur.data.batching import padded
+from recur.data.text import UNK, Pair, read_pairs
+from recur.data.text.stream import Ids
+from recur.decoding import (
+    DecodedSequence,
+    DecoderEnsemble,
+    SamplingOptions,
+    StepDecoder,
+    beam_search,
+    greedy_decode,
+    likelihood,
+    sample_decode,
+)
 from recur.errors import OptionError, TextError
+from recur.i18n import Message
 from recur.models import Seq2Seq
-from recur.tasks.contract import Predictor
-from recur.tasks.examples import padded, split, test_part
-from recur.tasks.pairs import EncodedPair, PairBatch
-from recur.tasks.scores import perplexity
-from recur.tasks.seq2seq.judge import judge
-from recur.tasks.seq2seq.task import Seq2SeqTask
-from recur.tasks.writing import ROWS, pair_batches
-from recur.text import UNK, Pair, read_pairs
-from recur.text.tokens import Ids
-from recur.typedefs import JsonObject, Metrics
+from recur.tasks.common.batching import EncodedPair, PairBatch, split, test_part
+from recur.tasks.common.metrics import perplexity
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.teacher_forcing import ROWS, pair_batches
+from recur.tasks.seq2seq.task import Seq2SeqTask, judge
+from recur.utils.types import JsonObject, Metrics
 
 
 class Transducer(Predictor[Seq2Seq]):
-    """A trained encoder–decoder, or several that write as one."""
+    """Trained encoder–decoder, or an ensemble."""
 
     ensembles = True
     task: Seq2SeqTask
@@ -52,7 +61,9 @@ class Transducer(Predictor[Seq2Seq]):
                 yield row | ({"attention": looked[k]} if attention else {})
 
     @torch.no_grad()
-    def _attention(self, lines: Sequence[str], sources: Sequence[Ids], written: Sequence[Written]) -> list[JsonObject]:
+    def _attention(
+        self, lines: Sequence[str], sources: Sequence[Ids], written: Sequence[DecodedSequence]
+    ) -> list[JsonObject]:
         """The weights (T, S) with which each symbol written, and the end, looked at those of its source; of several
         models, their mean. One pass with what was written as its teacher."""
         if self.model.decoder.attention is None:
@@ -73,7 +84,7 @@ class Transducer(Predictor[Seq2Seq]):
     def _encode(self, line: str) -> Ids:
         ids = self.run.vocabs["source"].encode(line).astype(np.int64)
         if not len(ids):
-            raise TextError(f"the source {line!r} is empty: there is nothing to write from")
+            raise TextError(Message("the source {source} is empty: there is nothing to write from", source=repr(line)))
         return ids
 
     def _write(
@@ -87,7 +98,7 @@ class Transducer(Predictor[Seq2Seq]):
         samples: int = 0,
         seed: int | None = None,
         **choice: Any,
-    ) -> list[list[Written]]:
+    ) -> list[list[DecodedSequence]]:
         """All of them as one batch. A beam of 1 takes the likeliest symbol at each step."""
         writer = self._writer(*padded(sources))
         if samples and (beam > 1 or nbest > 1):
@@ -98,19 +109,19 @@ class Transducer(Predictor[Seq2Seq]):
             raise OptionError("coverage ranks what a beam search finds: give a beam above 1")
         if coverage and any(model.decoder.attention is None for model in self.models):
             raise OptionError(f"{self.name} has no attention to cover its source: it was trained with --attention none")
-        self.refuse({name: value for name, value in choice.items() if name not in Choice.__dataclass_fields__})
+        self.refuse({name: value for name, value in choice.items() if name not in SamplingOptions.__dataclass_fields__})
         if samples:
-            return sample(writer, Choice(**choice), samples, seed)
+            return sample_decode(writer, SamplingOptions(**choice), samples, seed)
         if choice:
             raise OptionError(f"{', '.join(choice)}: for drawn sequences only; say how many with samples")
         if beam == 1 and nbest == 1:
-            return [[made] for made in greedy(writer)]
-        return search(writer, beam, nbest, length_penalty, coverage)
+            return [[made] for made in greedy_decode(writer)]
+        return beam_search(writer, beam, nbest, length_penalty, coverage)
 
     @torch.no_grad()
-    def _writer(self, source: Tensor, lengths: Tensor) -> Writer[Any]:
+    def _writer(self, source: Tensor, lengths: Tensor) -> StepDecoder[Any]:
         writers = [model.writer(source.to(self.device), lengths) for model in self.models]
-        return writers[0] if len(writers) == 1 else Ensemble(writers)
+        return writers[0] if len(writers) == 1 else DecoderEnsemble(writers)
 
     def _perplexity(self, encoded: Sequence[EncodedPair]) -> Metrics:
         """Of several models, by the mean of their probabilities."""
@@ -127,7 +138,7 @@ class Transducer(Predictor[Seq2Seq]):
         """Error rates of what it writes for each source, BLEU and chrF of sentences; the perplexity of the targets."""
         pairs = read_pairs(texts) if texts else test_part(self.task.options, read_pairs)
         begun = time.perf_counter()
-        written: list[Written] = []
+        written: list[DecodedSequence] = []
         encoded = self.task.encode(pairs, self.run.vocabs["source"], self.run.vocabs["target"], training=False)
         for at in range(0, len(pairs), ROWS):
             written += [found[0] for found in self._write([s for s, _ in encoded[at : at + ROWS]], **options)]
@@ -144,7 +155,7 @@ class Transducer(Predictor[Seq2Seq]):
         """What needs no network, on the same pairs; none where what was learned from is not on this machine."""
         if not self.has_training_texts():
             return []
-        found = self.task.plain_outputs(split(self.task.options, read_pairs)[0], self.run.vocabs, pairs)
+        found = self.task.baseline_scores(split(self.task.options, read_pairs)[0], self.run.vocabs, pairs)
         return [{"model": name, **figures} for name, figures in found.items()]
 
 

@@ -1,4 +1,4 @@
-"""Sequences from sequences: pairs, an encoder and a decoder."""
+"""Sequence to sequence: pairs, an encoder–decoder; error rates, BLEU and chrF."""
 
 from __future__ import annotations
 
@@ -6,24 +6,47 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from recur.decode import Written, greedy
-from recur.models import Scores, Seq2Seq
-from recur.run import Vocabs
-from recur.tasks.contract import Baseline, Remark, Validation
-from recur.tasks.examples import Shuffled, ShuffledBySize, padded, split
-from recur.tasks.metrics import show
-from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half, pair_batch, pair_size
-from recur.tasks.places import Places
-from recur.tasks.seq2seq.judge import SENTENCES, judge
+from recur.baselines.transducers import SENTENCES, translation_baselines
+from recur.data.batching import Shuffled, ShuffledBySize, padded
+from recur.data.text import UNK, Pair, Subwords, Tokenizer, Words, fit_lines, read_pairs
+from recur.data.text.tokenizers import between_spaces, has_subwords
+from recur.decoding import DecodedSequence, greedy_decode
+from recur.i18n import Message
+from recur.models import DecoderScores, Seq2Seq
+from recur.runs import Vocabs
+from recur.tasks.common.batching import (
+    EncodedPair,
+    PairBatch,
+    PairData,
+    choose_token,
+    max_steps,
+    pair_batch,
+    pair_size,
+    split,
+    with_time_scale,
+)
+from recur.tasks.common.contract import Baseline, PretrainedSlots, Remark, Validation
+from recur.tasks.common.metrics import bleu, chrf, edits_per_symbol, error_rates, format_metric, mteval_words
+from recur.tasks.common.teacher_forcing import DecoderTask, pair_batches
 from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
-from recur.tasks.seq2seq.plain import plain_models
-from recur.tasks.tokens import choose_token, with_time_scale
-from recur.tasks.writing import WritingTask, pair_batches
-from recur.text import UNK, Pair, fit_lines, read_pairs
-from recur.text.subwords import has_subwords
-from recur.text.symbols import between_spaces
-from recur.typedefs import Metrics
-from recur.wording import said
+from recur.utils.types import Metrics
+
+
+def judge(tokenizer: Tokenizer, references: Sequence[str], outputs: Sequence[str]) -> Metrics:
+    """Return error rates of output texts; for sentences also BLEU, chrF and the word error rate.
+
+    Case is ignored if the tokenizer lower-cases.
+    """
+    if isinstance(tokenizer, Words) and tokenizer.lower:
+        references, outputs = ([text.lower() for text in side] for side in (references, outputs))
+    split = tokenizer.split_lines if isinstance(tokenizer, Subwords) else lambda texts: map(tokenizer.split, texts)
+    found: Metrics = error_rates(*(list(split(side)) for side in (references, outputs)))
+    if tokenizer.kind in SENTENCES:
+        words = ([mteval_words(text) for text in side] for side in (references, outputs))
+        found["word_error_rate"] = edits_per_symbol(*words)
+        found |= {"bleu": bleu(references, outputs), "chrf": chrf(references, outputs)}
+    return found
+
 
 MARGIN = 5
 """Symbols beyond the longest target after which a sequence is wrong anyway, and cut while training: a network that has
@@ -42,13 +65,13 @@ MANY = 8000
 """Words from which on the choice among them is most of what a step computes."""
 
 
-class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
+class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
     name = "seq2seq"
-    places = Places(vocab="source", recurrent="encoder", token="source_token", layers="encoder_layers")
+    places = PretrainedSlots(vocab="source", recurrent="encoder", token="source_token", layers="num_encoder_layers")
 
     @property
     def curve(self) -> str:
-        """BLEU of sentences; of other symbols the share of sequences that are wrong."""
+        """BLEU for sentences; else the share of wrong sequences."""
         return "valid_bleu" if self.options.target_token in SENTENCES else "valid_sequence_error_rate"
 
     @classmethod
@@ -64,7 +87,7 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
                 options = options.for_token(kind)
         if options.recurrence == "output":
             options = options.with_defaults(condition="input")
-        return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
+        return super().settle(with_time_scale(options, lambda: map(max_steps, cls(options).read().train)))
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
         o = self.options
@@ -77,7 +100,7 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
             }
         source, target = vocabs["source"], vocabs["target"]
         lengths = map(len, target.encode_lines([pair.target for pair in train]))
-        short = [pair for pair, n in zip(train, lengths, strict=True) if n <= o.longest]
+        short = [pair for pair, n in zip(train, lengths, strict=True) if n <= o.max_length]
         left_out = len(train) - len(short) if len(short) >= (1 - LONG) * len(train) else 0
         train = short if left_out else train
         ids = self.encode(train, source, target, training=True), self.encode(valid, source, target, training=False)
@@ -95,7 +118,9 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
         )
         said = f"{len(data.train):,} pairs to learn from, {len(data.valid):,} to measure on; {sizes}"
         if data.left_out:
-            said += f"; {data.left_out:,} with more than {self.options.longest} target symbols (--longest) left out"
+            said += (
+                f"; {data.left_out:,} with more than {self.options.max_length} target symbols (--max-length) left out"
+            )
         K, kind = len(data.vocabs["target"]), data.vocabs["target"].tokenizer.kind
         if kind == "word" and K >= MANY:
             freed = "--target-token subword" if has_subwords() else "subwords (pip install 'recur[subword]')"
@@ -105,17 +130,17 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
             return f"{said}; sentencepiece is not installed, so that words are symbols: pip install 'recur[subword]'"
         return said
 
-    def plain_outputs(self, train: Sequence[Pair], vocabs: Vocabs, pairs: Sequence[Pair]) -> dict[str, Metrics]:
-        """What models without a network make of pairs, by their names."""
+    def baseline_scores(self, train: Sequence[Pair], vocabs: Vocabs, pairs: Sequence[Pair]) -> dict[str, Metrics]:
+        """Return the outputs of the baselines by name."""
         source, target = vocabs["source"].tokenizer, vocabs["target"].tokenizer
         references = [pair.target for pair in pairs]
         return {
             name: judge(target, references, [model(pair.source) for pair in pairs])
-            for name, model in plain_models(train, source, target).items()
+            for name, model in translation_baselines(train, source, target).items()
         }
 
     def baselines(self, data: PairData) -> list[Baseline]:
-        found = self.plain_outputs(data.train_pairs, data.vocabs, data.valid_pairs)
+        found = self.baseline_scores(data.train_pairs, data.vocabs, data.valid_pairs)
         name = self.curve.removeprefix("valid_")
         return [
             Baseline(model, figures[name], {f"valid_{key}": value for key, value in figures.items()})
@@ -124,25 +149,28 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
 
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if (cut := metrics.get("cut", 0.0)) > CUT:
-            longer = f"--longest {2 * self.options.longest}"
-            yield Remark(said("{share} of what it wrote was cut before it had ended", share=show("cut", cut)), longer)
+            longer = f"--max-length {2 * self.options.max_length}"
+            yield Remark(
+                Message("{share} of the outputs were truncated before the end symbol", share=format_metric("cut", cut)),
+                longer,
+            )
 
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:
         source, target = vocabs["source"], vocabs["target"]
         copies = [target.ids.get(token, UNK) for token in source.tokens] if self.options.copy else None
         return Seq2Seq(len(source), len(target), self.options, copies)
 
-    def score(self, model: Seq2Seq, batch: PairBatch, forced: Tensor | None = None) -> Scores:
-        scores: Scores = model(*batch, forced)
+    def score(self, model: Seq2Seq, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
+        scores: DecoderScores = model(*batch, forced)
         return scores
 
     def validate(self, model: Seq2Seq, data: PairData) -> Validation:
         pairs, device = data.valid, model.decoder.symbols.weight.device
         found = self.losses(model, pairs)
-        written: list[Written] = []
+        written: list[DecodedSequence] = []
         longest = max(len(target) for _, target in pairs) + MARGIN
         for batch in pair_batches(pairs):
-            written += greedy(model.writer(batch.source.to(device), batch.source_lengths, longest))
+            written += greedy_decode(model.writer(batch.source.to(device), batch.source_lengths, longest))
         references = [pair.target for pair in data.valid_pairs]
         vocab = data.vocabs["target"]
         found |= judge(vocab.tokenizer, references, [vocab.decode(made.ids) for made in written])
@@ -158,14 +186,16 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
 
     def sample(self, model: Seq2Seq, data: PairData) -> str:
         source, lengths = padded([source for source, _ in data.valid[:4]])
-        written = greedy(model.writer(source.to(model.decoder.symbols.weight.device), lengths))
+        written = greedy_decode(model.writer(source.to(model.decoder.symbols.weight.device), lengths))
         shown = zip(data.valid_pairs, written, strict=False)
         return "\n".join(f"{pair.source} → {data.vocabs['target'].decode(made.ids)}" for pair, made in shown)
 
 
 def choose_symbol(lines: Sequence[str]) -> Symbol:
-    """What stands between spaces, where that is single symbols; else subwords of sentences, or characters. Without
-    sentencepiece sentences are cut into words."""
+    """Return `space` for single symbols between spaces, else `subword` for sentences, or `char`.
+
+    Without sentencepiece, sentences are split into words.
+    """
     if between_spaces(lines[:1000]):
         return "space"
     kind = choose_token(lines)

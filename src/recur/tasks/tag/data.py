@@ -1,12 +1,17 @@
-"""From sentences to batches: words spelled in tokens, beside them what they look like, and the numbers of their tags.
+"""Spans in tags, and how many of them were found: precision, recall and F1 as conlleval and seqeval have them.
 
-Words are spelled in tokens: one each, or as many as they have characters or pieces, a space between two words. A tag
-that training did not have is UNSEEN: nothing that is predicted equals it.
+    BIO     B-NP I-NP O         a span begins with B-, goes on with I-
+    BIOES   B-NP I-NP E-NP S-NP and ends with E-, or is one word, S-
+
+Tags that break these rules are read as conlleval reads them: a span begins where its type changes or nothing stood
+before, whatever its letter is. So IOB1, in which a span begins with I- unless it touches another of its type, is read
+right too.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,17 +21,126 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.layers import Moves
-from recur.models.tagger import UNSEEN
-from recur.models.words import Forms, Words
-from recur.run import Vocabs
-from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
-from recur.tasks.examples import padded
+from recur.data.batching import padded
+from recur.data.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
+from recur.data.text.stream import Ids
+from recur.data.text.tokenizers import casing_of
+from recur.models.tagger import UNSEEN_TAG, WordBatch, WordFormBatch
+from recur.nn.crf import Transitions
+from recur.runs import Vocabs
+from recur.tasks.common.classification import class_names, class_numbers, label_vocab, names_vocab
 from recur.tasks.tag.options import TagOptions
-from recur.tasks.tag.spans import are_spans, legal_moves
-from recur.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
-from recur.text.casing import casing_of
-from recur.text.tokens import Ids
+from recur.utils.types import Metrics
+
+_TAG = re.compile(r"([BIES])(?:-(.+))?", re.DOTALL)
+
+Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+class Span(NamedTuple):
+    type: str
+    start: int
+    end: int
+    """Its last word."""
+
+
+def are_spans(tags: Iterable[str]) -> bool:
+    """Return True if a set of tags marks spans: beside O, only letters with types, of which some begin a span."""
+    found = {tag: _TAG.fullmatch(tag) for tag in set(tags) - {"O"}}
+    letters = {match[1] for match in found.values() if match}
+    typed = {match[2] is not None for match in found.values() if match}
+    return bool(found) and all(found.values()) and len(typed) == 1 and bool(letters & {"B", "I"})
+
+
+def cut(tag: str) -> tuple[str, str]:
+    """Return the letter and type of a tag: `B-NP` → B, NP; `B` → B, _. Other tags are outside of any span."""
+    match = _TAG.fullmatch(tag)
+    return (match[1], match[2] or "_") if match else ("O", "")
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Return the spans of one sentence."""
+    found: list[Span] = []
+    letter, kind, start = "O", "", 0
+    for t, tag in enumerate((*tags, "O")):
+        before, type_before = letter, kind
+        letter, kind = cut(tag)
+        begins = letter in "BS" or before in "OES" or kind != type_before
+        if before != "O" and (letter == "O" or begins):
+            found.append(Span(type_before, start, t - 1))
+        if begins:
+            start = t
+    return found
+
+
+class SpanCounts(NamedTuple):
+    """Number of true, predicted and correct spans by type."""
+
+    there: Counter[str]
+    predicted: Counter[str]
+    right: Counter[str]
+
+
+def compare(targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]]) -> SpanCounts:
+    """Count the spans of sentences."""
+    found = SpanCounts(Counter(), Counter(), Counter())
+    for a, b in zip(targets, predictions, strict=True):
+        there, predicted = spans(a), spans(b)
+        found.there.update(span.type for span in there)
+        found.predicted.update(span.type for span in predicted)
+        found.right.update(span.type for span in set(there) & set(predicted))
+    return found
+
+
+def span_scores(found: SpanCounts) -> Metrics:
+    """Return precision, recall and F1 of all types together."""
+    return _scores(found.right.total(), found.predicted.total(), found.there.total())
+
+
+def by_type(found: SpanCounts) -> dict[str, dict[str, float]]:
+    """Return precision, recall, F1 and the number of spans of each type."""
+    types = sorted(found.there.keys() | found.predicted.keys())
+    return {t: {**_scores(found.right[t], found.predicted[t], found.there[t]), "spans": found.there[t]} for t in types}
+
+
+def _scores(right: int, predicted: int, there: int) -> Metrics:
+    """0 where there is nothing to divide by."""
+    return {
+        "f1": 2 * right / max(predicted + there, 1),
+        "precision": right / max(predicted, 1),
+        "recall": right / max(there, 1),
+    }
+
+
+# Which tag can follow which -------------------------------------------------------------------------------------
+
+
+class TransitionRules(NamedTuple):
+    """Tags that may come first (K,), after one another (K, K), and last (K,)."""
+
+    start: Flags
+    between: Flags
+    end: Flags
+
+
+def legal_moves(tags: Sequence[str]) -> TransitionRules:
+    """Return the transitions that BIO allows, or BIOES if some tag ends a span."""
+    cuts = [cut(tag) for tag in tags]
+    bioes = any(letter in "ES" for letter, _ in cuts)
+    opened = [letter in "BI" for letter, _ in cuts]  # a span that can go on, and in BIOES must
+
+    def follows(i: int, j: int) -> bool:
+        goes_on = cuts[j][0] in ("IE" if bioes else "I")
+        if bioes and opened[i]:
+            return goes_on and cuts[i][1] == cuts[j][1]
+        return not goes_on or (opened[i] and cuts[i][1] == cuts[j][1])
+
+    K = len(tags)
+    start = np.array([letter not in ("IE" if bioes else "I") for letter, _ in cuts])
+    between = np.array([[follows(i, j) for j in range(K)] for i in range(K)]).reshape(K, K)
+    end = np.array([not (bioes and inside) for inside in opened])
+    return TransitionRules(start, between, end)
+
 
 LONGEST = 32
 """Characters of a word at most that are read: of a longer one its beginning and its end."""
@@ -38,8 +152,8 @@ EDGE = ""
 """In the place of a tag, where a sentence begins or ends."""
 
 
-class Tagged(NamedTuple):
-    """A sentence in numbers."""
+class TaggedExample(NamedTuple):
+    """Encoded sentence."""
 
     ids: list[int]
     ends: list[int]
@@ -49,7 +163,7 @@ class Tagged(NamedTuple):
 
 
 class TagBatch(NamedTuple):
-    words: Words
+    words: WordBatch
     tags: Tensor
     """(B, W), UNSEEN behind the last word."""
 
@@ -57,8 +171,8 @@ class TagBatch(NamedTuple):
 @dataclass(frozen=True)
 class TagData:
     vocabs: Vocabs
-    train: list[Tagged]
-    valid: list[Tagged]
+    train: list[TaggedExample]
+    valid: list[TaggedExample]
     train_sentences: list[Sentence]
     valid_sentences: list[Sentence]
 
@@ -82,7 +196,7 @@ def fit_vocabs(sentences: Sequence[Sentence], options: TagOptions) -> Vocabs:
 
 def _broken_rules(sentences: Iterable[Sentence], labels: Vocab) -> Counter[str]:
     """Moves `tag TAB tag` that were learned from, although spans are not written so."""
-    allowed, numbers = _legal(labels), numbers_of(labels)
+    allowed, numbers = _legal(labels), class_numbers(labels)
     if allowed is None:
         return Counter()
     moves = Counter(pair for s in sentences for pair in itertools.pairwise((EDGE, *s.tags, EDGE)))
@@ -93,9 +207,9 @@ def _broken_rules(sentences: Iterable[Sentence], labels: Vocab) -> Counter[str]:
     return found
 
 
-def allowed_moves(vocabs: Vocabs) -> Moves | None:
+def allowed_moves(vocabs: Vocabs) -> Transitions | None:
     """Moves by the rules of spans, and those that training had all the same; None where tags mark no spans."""
-    allowed, numbers = _legal(vocabs["labels"]), numbers_of(vocabs["labels"])
+    allowed, numbers = _legal(vocabs["labels"]), class_numbers(vocabs["labels"])
     if allowed is None:
         return None
     for move in vocabs["moves"].tokens[len(SPECIALS) :] if "moves" in vocabs else ():
@@ -105,19 +219,19 @@ def allowed_moves(vocabs: Vocabs) -> Moves | None:
     return allowed
 
 
-def _legal(labels: Vocab) -> Moves | None:
-    tags = classes_of(labels)
-    return Moves(*map(torch.from_numpy, legal_moves(tags))) if are_spans(tags) else None
+def _legal(labels: Vocab) -> Transitions | None:
+    tags = class_names(labels)
+    return Transitions(*map(torch.from_numpy, legal_moves(tags))) if are_spans(tags) else None
 
 
-def _place(moves: Moves, numbers: dict[str, int], a: str, b: str) -> Tensor:
+def _place(moves: Transitions, numbers: dict[str, int], a: str, b: str) -> Tensor:
     """Of the move from a to b."""
     if a == EDGE:
         return moves.start[numbers[b]]
     return moves.end[numbers[a]] if b == EDGE else moves.between[numbers[a], numbers[b]]
 
 
-def _flag(moves: Moves, numbers: dict[str, int], a: str, b: str) -> bool:
+def _flag(moves: Transitions, numbers: dict[str, int], a: str, b: str) -> bool:
     return bool(_place(moves, numbers, a, b))
 
 
@@ -134,20 +248,20 @@ def spell(words: Sequence[str], vocab: Vocab) -> tuple[list[int], list[int]]:
     return ids, ends
 
 
-def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[Tagged]:
+def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[TaggedExample]:
     """Those without tags have UNSEEN ones."""
-    classes = numbers_of(vocabs["labels"])
+    classes = class_numbers(vocabs["labels"])
     found = []
     for words, tags, _ in sentences:
         ids, ends = spell(words, vocabs["vocab"])
-        numbers = [classes.get(tag, UNSEEN) for tag in tags] or [UNSEEN] * len(words)
-        found.append(Tagged(ids, ends, numbers, words))
+        numbers = [classes.get(tag, UNSEEN_TAG) for tag in tags] or [UNSEEN_TAG] * len(words)
+        found.append(TaggedExample(ids, ends, numbers, words))
     return found
 
 
 def unseen_tags(sentences: Iterable[Sentence], vocabs: Vocabs) -> Counter[str]:
     """Tags that training did not have, and how often they stand here."""
-    classes = numbers_of(vocabs["labels"])
+    classes = class_numbers(vocabs["labels"])
     return Counter(tag for sentence in sentences for tag in sentence.tags if tag not in classes)
 
 
@@ -161,14 +275,14 @@ class Collate:
         self._spelled: list[Ids] = []
         self._casing: list[int] = []
 
-    def __call__(self, sentences: Sequence[Tagged]) -> TagBatch:
+    def __call__(self, sentences: Sequence[TaggedExample]) -> TagBatch:
         ids, lengths = padded([np.array(s.ids) for s in sentences])
         ends, counts = padded([np.array(s.ends) for s in sentences], fill=0)
-        tags, _ = padded([np.array(s.tags) for s in sentences], fill=UNSEEN)
+        tags, _ = padded([np.array(s.tags) for s in sentences], fill=UNSEEN_TAG)
         forms = None if self.characters is None else self._forms(sentences, ids.shape[1], self.characters)
-        return TagBatch(Words(ids, lengths, ends, counts, forms), tags)
+        return TagBatch(WordBatch(ids, lengths, ends, counts, forms), tags)
 
-    def _forms(self, sentences: Sequence[Tagged], T: int, characters: Vocab) -> Forms:
+    def _forms(self, sentences: Sequence[TaggedExample], T: int, characters: Vocab) -> WordFormBatch:
         """Each word once, the longest first: those that are still read stand together at every character."""
         if len(self._numbers) > MANY:
             self._numbers, self._spelled, self._casing = {}, [], []
@@ -185,7 +299,7 @@ class Collate:
             at += len(tokens)
         spelled, lengths = padded([self._spelled[k] for k in distinct])
         casing = torch.tensor([self._casing[k] for k in distinct])
-        return Forms(spelled, lengths, casing, torch.from_numpy(table))
+        return WordFormBatch(spelled, lengths, casing, torch.from_numpy(table))
 
     def _number(self, word: str, characters: Vocab) -> int:
         if word not in self._numbers:

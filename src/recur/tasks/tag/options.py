@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal
 
+from recur.data.text.treebanks import TagColumns, parse_column
 from recur.errors import OptionError
-from recur.models.options import Direction
-from recur.models.word_options import WordTaggerOptions
-from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, TaskOptions, Token, VocabOptions
-from recur.tasks.signal_options import InputOptions
-from recur.text.conll import TagColumns, parse_column
+from recur.models.options import Direction, WordTaggerOptions
+from recur.options import Between, Fraction, NonNegative, OneOf, Positive, TextFormat, Width, WidthOrNone
+from recur.tasks.common.options import InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, CarryOptions):
-    """A tag for every word: CoNLL columns."""
+class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, WarmStartOptions):
+    """Tag every word of a sentence. Input: CoNLL columns."""
 
     title = "tag"
     reads = "tagged"
@@ -25,10 +23,10 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, Car
     token: Token = "word"
     """How words are spelled: one token each, or as many as they have characters or pieces."""
 
-    word_column: Annotated[str, Form(parse_column)] | None = None
+    word_column: Annotated[str, TextFormat(parse_column)] | None = None
     """Which column is the word: its number, or a name of CoNLL-U's; the first, or `form`, if not given."""
 
-    tag_column: Annotated[str, Form(parse_column)] | None = None
+    tag_column: Annotated[str, TextFormat(parse_column)] | None = None
     """Which column is the tag: its number, -1 the last, or a name of CoNLL-U's such as xpos or feats; the last, or
     `upos`, if not given."""
 
@@ -48,12 +46,12 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, Car
     casing: bool = True
     unknown: NonNegative = 2.0
     direction: Direction = "both"
-    hidden: Width = 192
-    embedding: WidthOrNone = 100
-    dropout_input: Share = 0.5
-    dropout_output: Share = 0.5
+    hidden_size: Width = 192
+    embedding_size: WidthOrNone = 100
+    dropout_input: Fraction = 0.5
+    dropout_output: Fraction = 0.5
     variational: bool = True
-    rate: Positive = 0.004
+    lr: Positive = 0.004
 
     cpu_batch = 16
     default_minutes = 3.0
@@ -64,10 +62,10 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, Car
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
-            "hidden": Between(64, 384, log=True),
-            "embedding": OneOf((50, 100, 200)),
-            "rate": Between(0.001, 0.02, log=True),
-            "batch": OneOf((8, 16, 32)),
+            "hidden_size": Between(64, 384, log=True),
+            "embedding_size": OneOf((50, 100, 200)),
+            "lr": Between(0.001, 0.02, log=True),
+            "batch_size": OneOf((8, 16, 32)),
             "dropout_input": Between(0.0, 0.6),
             "dropout_output": Between(0.0, 0.6),
         }

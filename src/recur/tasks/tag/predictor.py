@@ -1,4 +1,4 @@
-"""What a trained tagger can do: tag, be measured beside plain models, tag words as they come in."""
+"""Trained tagger: tagging, evaluation against baselines, and streaming."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Annotated, Any
 
 import torch
 
+from recur.baselines.transducers import tagging_baselines
+from recur.data.text import Sentence, read_tagged, read_words
+from recur.data.text.recognition import has_columns
 from recur.errors import OptionError, TextError, shown
-from recur.models.taggers import Taggers
+from recur.i18n import Message
+from recur.models.tagger import TaggerEnsemble
 from recur.options import Range, checked
-from recur.run import Run
-from recur.tasks.classes import classes_of
-from recur.tasks.contract import Inputs, Predictor
-from recur.tasks.examples import split, test_part
-from recur.tasks.predictions import Prediction
-from recur.tasks.tag.data import Collate, encode, unseen_tags
-from recur.tasks.tag.plain import plain_tags
-from recur.tasks.tag.spans import by_type, compare
-from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, table_of, tag
-from recur.text import Sentence, read_tagged, read_words
-from recur.text.recognise import has_columns
-from recur.typedefs import JsonObject
+from recur.runs import Run
+from recur.tasks.common.batching import split, test_part
+from recur.tasks.common.classification import class_names
+from recur.tasks.common.predictor import Prediction, PredictionInputs, Predictor
+from recur.tasks.tag.data import Collate, by_type, compare, encode, unseen_tags
+from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, tag, tag_confusion
+from recur.utils.types import JsonObject
 
 ROWS = 64
 """Sentences tagged as one batch."""
@@ -37,7 +36,7 @@ NEVER = -1e4
 
 
 class TextTagger(Predictor[AnyTagger]):
-    """A trained tagger, or several as one."""
+    """Trained tagger, or an ensemble."""
 
     task: TagTask
     takes_words = True
@@ -45,11 +44,11 @@ class TextTagger(Predictor[AnyTagger]):
 
     def __init__(self, task: TagTask, runs: Sequence[Run], device: str = "auto") -> None:
         super().__init__(task, runs, device)
-        self.tagger: TagsWords = self.model if len(self.models) == 1 else Taggers(self.models).eval()
+        self.tagger: TagsWords = self.model if len(self.models) == 1 else TaggerEnsemble(self.models).eval()
 
     @property
     def tags(self) -> tuple[str, ...]:
-        return classes_of(self.run.vocabs["labels"])
+        return class_names(self.run.vocabs["labels"])
 
     def _answer(self, found: Prediction) -> list[str]:
         tags: list[str] = found["tags"]
@@ -82,7 +81,7 @@ class TextTagger(Predictor[AnyTagger]):
         beside: list[JsonObject] = []
         if self.has_training_texts():
             train = split(self.task.options, read)[0]
-            for name, tags in plain_tags(train, sentences):
+            for name, tags in tagging_baselines(train, sentences):
                 beside.append({"model": name, **self.task.measure(targets, tags, self.tags)})
         result: JsonObject = {"model": self.name, **self.task.measure(targets, found.tags, self.tags)}
         if found.loss is not None:
@@ -92,7 +91,7 @@ class TextTagger(Predictor[AnyTagger]):
             result |= {"unseen": unseen.total() / words, "unseen_tags": dict(unseen.most_common())}
         if self.task.options.spans:
             result["types"] = by_type(compare(targets, found.tags))
-        names, table = table_of(targets, found.tags, self.tags)
+        names, table = tag_confusion(targets, found.tags, self.tags)
         return result | {"classes": names, "confusion": table.tolist()}
 
     def _predict(
@@ -146,7 +145,7 @@ class TextTagger(Predictor[AnyTagger]):
         if len(self.models) > 1:
             raise OptionError("words are tagged as they come in by one run, not by several as one")
         state, first, collate = None, True, Collate(self.run.vocabs)
-        for word in Inputs(words, files=False):
+        for word in PredictionInputs(words, files=False):
             # a space in front, as between the words of a sentence
             spelled = encode([Sentence((word,) if first else ("", word), (), "")], self.run.vocabs)[0]
             batch = collate([spelled]).words.to(self.device)
@@ -162,7 +161,9 @@ def _words(given: str | Sequence[str]) -> tuple[str, ...]:
     """Of a line, or as they come."""
     words = tuple(given.split() if isinstance(given, str) else given)
     if not words or not all(isinstance(word, str) and word for word in words):
-        raise TextError(f"a sentence is words between spaces, or a list of them, got {shown(given)}")
+        raise TextError(
+            Message("a sentence is words between spaces, or a list of them, got {given}", given=shown(given))
+        )
     return words
 
 

@@ -1,4 +1,4 @@
-"""A tag for every word, n → n: CoNLL columns (data.py has how they become batches, spans.py how spans are counted)."""
+"""Tagging: one tag per word, n → n, from CoNLL columns."""
 
 from __future__ import annotations
 
@@ -9,38 +9,55 @@ from typing import Any, NamedTuple
 
 import torch
 
+from recur.baselines.transducers import tagging_baselines
+from recur.data.batching import Shuffled, in_order
+from recur.data.text import read_tagged
 from recur.errors import OptionError
+from recur.i18n import Message
 from recur.models import OutputTagger, WordTagger
-from recur.models.taggers import Taggers
-from recur.run import Vocabs
-from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
-from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, in_order, split
-from recur.tasks.metrics import show, words
-from recur.tasks.places import Places
-from recur.tasks.registry import task_of
-from recur.tasks.signal_options import with_input
-from recur.tasks.tag.data import Collate, TagBatch, TagData, Tagged, allowed_moves, encode, fit_vocabs, unseen_tags
+from recur.models.tagger import TaggerEnsemble
+from recur.runs import Vocabs
+from recur.tasks.common.batching import FEW, split, with_time_scale
+from recur.tasks.common.classification import TIE, class_names, class_scores, class_weights, confusion, total_weight
+from recur.tasks.common.contract import (
+    Baseline,
+    PretrainedSlots,
+    Remark,
+    Task,
+    TrainingProgress,
+    TrainingStep,
+    Validation,
+)
+from recur.tasks.common.metrics import format_metric, metric_label
+from recur.tasks.common.options import with_input
+from recur.tasks.common.registry import task_of
+from recur.tasks.tag.data import (
+    Collate,
+    TagBatch,
+    TagData,
+    TaggedExample,
+    allowed_moves,
+    are_spans,
+    compare,
+    encode,
+    fit_vocabs,
+    span_scores,
+    unseen_tags,
+)
 from recur.tasks.tag.options import TagOptions
-from recur.tasks.tag.plain import plain_tags
-from recur.tasks.tag.spans import are_spans, compare, span_scores
-from recur.tasks.tokens import with_time_scale
-from recur.tasks.watching import FEW
-from recur.text import read_tagged
-from recur.typedefs import Metrics
-from recur.wording import said
+from recur.utils.types import Metrics
 
 ROWS = 128
 """Sentences measured as one batch."""
 
 AnyTagger = WordTagger | OutputTagger
-TagsWords = AnyTagger | Taggers
+TagsWords = AnyTagger | TaggerEnsemble
 
 
 class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     name = "tag"
     unit = "words"
-    places = Places()
+    places = PretrainedSlots()
 
     @property
     def curve(self) -> str:
@@ -71,7 +88,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         return TagData(vocabs, encode(train, vocabs), encode(valid, vocabs), train, valid)
 
     def describe(self, data: TagData) -> str:
-        tokens, labels = len(data.vocabs["vocab"]), len(classes_of(data.vocabs["labels"]))
+        tokens, labels = len(data.vocabs["vocab"]), len(class_names(data.vocabs["labels"]))
         tags = sum(len(sentence.tags) for sentence in data.train)
         unseen = unseen_tags(data.valid_sentences, data.vocabs)
         said = f"; {say_unseen(unseen, 'the validation part')}" if unseen else ""
@@ -79,14 +96,14 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
 
     def baselines(self, data: TagData) -> Iterator[Baseline]:
         targets = [sentence.tags for sentence in data.valid_sentences]
-        for name, found in plain_tags(data.train_sentences, data.valid_sentences):
-            metrics = self._metrics(self.measure(targets, found, classes_of(data.vocabs["labels"])))
+        for name, found in tagging_baselines(data.train_sentences, data.valid_sentences):
+            metrics = self._metrics(self.measure(targets, found, class_names(data.vocabs["labels"])))
             yield Baseline(name, metrics[self.curve], metrics)
 
     def new_model(self, vocabs: Vocabs) -> AnyTagger:
         o, labels = self.options, vocabs["labels"]
         weights = class_weights(labels) if o.class_weights == "balanced" else None
-        sizes = len(vocabs["vocab"]), len(classes_of(labels))
+        sizes = len(vocabs["vocab"]), len(class_names(labels))
         if o.recurrence == "output":
             return OutputTagger(*sizes, o, weights)
         return WordTagger(
@@ -98,18 +115,18 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
             allowed=allowed_moves(vocabs) if o.constrained else None,
         )
 
-    def batches(self, data: TagData) -> Shuffled[Tagged, TagBatch]:
+    def batches(self, data: TagData) -> Shuffled[TaggedExample, TagBatch]:
         collate = Collate(data.vocabs)
         return Shuffled(data.train, self.batch, self.options.seed, collate, lambda sentence: len(sentence.ids))
 
     def training_step(
-        self, model: AnyTagger, batch: TagBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: AnyTagger, batch: TagBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         device = model.output.bias.device
         tags = batch.tags.to(device)
         scores = model(batch.words.to(device), tags)
         loss = model.loss(scores, batch.words.counts, tags)
-        weight = weight_of(tags, model.class_weights)
+        weight = total_weight(tags, model.class_weights)
         return TrainingStep(loss, int(batch.words.counts.sum()), model.backend, weight=weight)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
@@ -118,13 +135,15 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     def validate(self, model: AnyTagger, data: TagData) -> Validation:
         found = tag(model, data.valid, data.vocabs)
         targets = [sentence.tags for sentence in data.valid_sentences]
-        scores = self.measure(targets, found.tags, classes_of(data.vocabs["labels"]))
+        scores = self.measure(targets, found.tags, class_names(data.vocabs["labels"]))
         metrics = self._metrics(scores)
         if found.loss is not None:
             metrics["valid_loss"] = found.loss
         if unseen := unseen_tags(data.valid_sentences, data.vocabs):
             metrics["valid_unseen"] = unseen.total() / sum(map(len, targets))
-        summary = f"valid {', '.join(f'{words(name)} {show(name, value)}' for name, value in scores.items())}"
+        summary = (
+            f"valid {', '.join(f'{metric_label(name)} {format_metric(name, value)}' for name, value in scores.items())}"
+        )
         decides = 1 - scores["f1"] if self.options.spans else metrics["valid_error"]
         return Validation(decides + TIE * (found.loss or 0.0), metrics, summary)
 
@@ -138,17 +157,17 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
 
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if share := metrics.get("unseen"):
-            unseen = said(
-                "{share} of the words have tags that training did not, each of them an error",
-                share=show("unseen", share),
+            unseen = Message(
+                "{share} of the words have tags that are not in the training set; each counts as an error",
+                share=format_metric("unseen", share),
             )  # fmt: skip
             yield Remark(unseen)
 
     def measure(
         self, targets: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Sequence[str]
     ) -> Metrics:
-        """F1, precision and recall of spans, or else the macro F1 of tags; and the accuracy of tags."""
-        scores = class_scores(table_of(targets, predictions, classes)[1])
+        """Return F1, precision and recall of spans, or else the macro F1 of tags; and the accuracy."""
+        scores = class_scores(tag_confusion(targets, predictions, classes)[1])
         if not self.options.spans:
             return scores
         return {**span_scores(compare(targets, predictions)), "accuracy": scores["accuracy"]}
@@ -157,8 +176,8 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         return {"valid_error": 1 - scores["accuracy"], **{f"valid_{name}": value for name, value in scores.items()}}
 
 
-class Found(NamedTuple):
-    """What a model makes of sentences."""
+class TagPredictions(NamedTuple):
+    """Predicted tags and their loss."""
 
     tags: list[list[str]]
     loss: float | None
@@ -166,9 +185,9 @@ class Found(NamedTuple):
 
 
 @torch.no_grad()
-def tag(model: TagsWords, sentences: Sequence[Tagged], vocabs: Vocabs) -> Found:
-    """The best tags of sentences, those of like length together."""
-    device, names = model.output.bias.device, classes_of(vocabs["labels"])
+def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs) -> TagPredictions:
+    """Return the best tags of sentences, in batches of similar length."""
+    device, names = model.output.bias.device, class_names(vocabs["labels"])
     order = sorted(range(len(sentences)), key=lambda k: len(sentences[k].ids))
     tags: list[list[str]] = [[]] * len(sentences)
     total, count, done = 0.0, 0, 0
@@ -181,13 +200,13 @@ def tag(model: TagsWords, sentences: Sequence[Tagged], vocabs: Vocabs) -> Found:
         for row, n in zip(best, counts.tolist(), strict=True):
             tags[order[done]] = [names[k] for k in row[:n]]
             done += 1
-    return Found(tags, total / count if count else None)
+    return TagPredictions(tags, total / count if count else None)
 
 
-def table_of(
+def tag_confusion(
     targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]], classes: Sequence[str]
 ) -> tuple[list[str], Any]:
-    """The names of all tags, those behind the learned ones that were not, and how often each was predicted as each."""
+    """Return the names of all tags, including those outside the training set, and the confusion matrix."""
     pairs = [(a, b) for x, y in zip(targets, predictions, strict=True) for a, b in zip(x, y, strict=True)]
     names = [*classes, *sorted({a for a, _ in pairs} - set(classes))]
     numbers = {name: k for k, name in enumerate(names)}

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from recur.models.structures import TreeModelOptions
-from recur.options import Between, Count, OneOf, Positive, Share
-from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions
+from recur.models.options import TreeModelOptions
+from recur.options import Between, Count, Fraction, OneOf, Positive
+from recur.tasks.common.options import FoldOptions, TaskOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, CarryOptions):
-    """A class for every node of a tree: bracketed trees."""
+class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, WarmStartOptions):
+    """Classify every node of a tree. Input: bracketed trees."""
 
     title = "tree"
     reads = "trees"
@@ -30,23 +30,23 @@ class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, CarryOptions):
     min_freq: Count = 1
     """Words seen less often in training are unknown."""
 
-    max_size: Count | None = None
+    max_vocab_size: Count | None = None
     """Keep this many words at most, the four special ones included."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    dropout_input: Share = 0.3
-    dropout_output: Share = 0.5
-    rate: Positive = 0.003
+    dropout_input: Fraction = 0.3
+    dropout_output: Fraction = 0.5
+    lr: Positive = 0.003
 
     cpu_batch = 25
     default_epochs = 5.0
 
     search = MappingProxyType(
         {
-            "hidden": Between(32, 256, log=True),
-            "rate": Between(0.0005, 0.015, log=True),
-            "batch": OneOf((16, 25, 50)),
+            "hidden_size": Between(32, 256, log=True),
+            "lr": Between(0.0005, 0.015, log=True),
+            "batch_size": OneOf((16, 25, 50)),
             "dropout_input": Between(0.0, 0.6),
             "dropout_output": Between(0.0, 0.6),
         }

@@ -1,4 +1,4 @@
-"""What a trained tree classifier can do: classify trees, and sentences that it makes trees of."""
+"""Trained tree classifier: classification of trees, and of sentences that it parses into trees."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
+from recur.data.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
 from recur.errors import TextError
+from recur.i18n import Message
 from recur.models import TreeModel
-from recur.run import Run
-from recur.tasks.classes import class_scores, classes_of, confusion
-from recur.tasks.contract import Predictor
-from recur.tasks.examples import test_part
-from recur.tasks.tree.plain import plain_models
-from recur.tasks.tree.task import NONE, Encoded, TreeBatch, TreeTask, as_texts, tree_scores
-from recur.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
-from recur.typedefs import JsonObject
+from recur.models.classifiers import NO_LABEL
+from recur.runs import Run
+from recur.tasks.common.batching import test_part
+from recur.tasks.common.classification import class_names, class_scores, confusion
+from recur.tasks.common.predictor import Predictor
+from recur.tasks.tree.task import EncodedTree, TreeBatch, TreeTask, as_texts, tree_baselines, tree_scores
+from recur.utils.types import JsonObject
 
 
 class TreeClassifier(Predictor[TreeModel]):
@@ -28,7 +29,7 @@ class TreeClassifier(Predictor[TreeModel]):
 
     def __init__(self, task: TreeTask, runs: Sequence[Run], device: str = "auto") -> None:
         super().__init__(task, runs, device)
-        self.classes = classes_of(self.run.vocabs["labels"])
+        self.classes = class_names(self.run.vocabs["labels"])
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix at the roots, and the accuracy at all nodes; plain models of the
@@ -45,7 +46,7 @@ class TreeClassifier(Predictor[TreeModel]):
                 self.task.read(self.run.vocabs),
                 zip(*as_texts(trees, encoded), strict=True),
             )
-            plain = plain_models(data.train_texts, data.valid_texts, self.classes)
+            plain = tree_baselines(data.train_texts, data.valid_texts, self.classes)
             found["beside"] = [
                 {"model": name, **class_scores(confusion(targets, guess(texts_measured), len(self.classes)))}
                 for name, guess in plain.items()
@@ -62,7 +63,7 @@ class TreeClassifier(Predictor[TreeModel]):
         for number, line in enumerate(lines, start=1):
             tree = self._tree(line, number)
             ids = [self.run.vocab.ids.get(self.task.word(word), UNK) for word in tree.words]
-            batch = TreeBatch.of([Encoded(ids, tree.children, [NONE] * len(tree.children))]).to(self.device)
+            batch = TreeBatch.of([EncodedTree(ids, tree.children, [NO_LABEL] * len(tree.children))]).to(self.device)
             p = self.model.temperature(self.model(batch.ids, batch.forest).log_softmax(-1)).exp().cpu()
             predictions = [self.classes[k] for k in p.argmax(-1).tolist()]
             labelled = dataclasses.replace(tree, labels=tuple(predictions))
@@ -75,7 +76,7 @@ class TreeClassifier(Predictor[TreeModel]):
             return restructured(parse_tree(line, f"line {number}"), structure)
         words = tuple(line.split())
         if not words:
-            raise TextError(f"line {number} has no word")
+            raise TextError(Message("line {n} has no word", n=number))
         children = structure_of(structure, len(words))
         return Tree(words, children, (None,) * len(children))
 

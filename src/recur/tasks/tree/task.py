@@ -1,10 +1,10 @@
-"""Trees whose nodes have classes, such as the sentiment of every phrase of a sentence."""
+"""Tree classification: a class for every node of bracketed trees; baselines on the words of the root."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -12,37 +12,55 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from recur.baselines.classifiers import LabelledTexts, count_ngrams, fit_best_linear, most_frequent
+from recur.data.batching import Shuffled, in_order
+from recur.data.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.errors import TextError
-from recur.layers import Forest
+from recur.i18n import Message
 from recur.models import TreeModel
-from recur.models.calibration import calibrated, calibration_error
-from recur.run import Vocabs
-from recur.tasks.classes import (
-    class_of,
+from recur.models.calibration import calibrate, calibration_error
+from recur.models.classifiers import NO_LABEL
+from recur.nn import Forest
+from recur.runs import Vocabs
+from recur.tasks.common.batching import FEW, class_examples, split
+from recur.tasks.common.classification import (
+    class_names,
+    class_number,
+    class_numbers,
     class_scores,
-    classes_of,
     confusion,
     label_vocab,
-    numbers_of,
-    plain_baselines,
+    score_baselines,
 )
-from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, in_order, split
-from recur.tasks.places import Places
+from recur.tasks.common.contract import Baseline, PretrainedSlots, Task, TrainingProgress, TrainingStep, Validation
 from recur.tasks.tree.options import TreeOptions
-from recur.tasks.tree.plain import plain_models
-from recur.tasks.watching import FEW, with_classes
-from recur.text import UNK, Tree, Vocab, Words, read_trees, restructured
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
-NONE = -1
-"""The class of a node that has no label, or whose label is not learned from."""
+Guess = Callable[[Sequence[str]], list[int]]
+"""From the words of trees, as texts, to classes of their roots."""
+
+
+def tree_baselines(train: LabelledTexts, valid: LabelledTexts, classes: Sequence[str]) -> dict[str, Guess]:
+    """Return the baselines by name, simplest first."""
+    always = most_frequent([k for _, k in train])
+    linear = fit_best_linear(train, valid, count_ngrams([text for text, _ in train], "word"), len(classes))
+
+    def guess(texts: Sequence[str]) -> list[int]:
+        with torch.no_grad():
+            found: list[int] = linear.model(texts)[1].argmax(-1).tolist()
+        return found
+
+    return {
+        Message("always {answer}", answer=classes[always]): lambda texts: [always] * len(texts),
+        linear.regression: guess,
+    }
+
 
 ROWS = 128
 """Trees measured as one forest."""
 
 
-class Encoded(NamedTuple):
+class EncodedTree(NamedTuple):
     ids: list[int]
     children: tuple[tuple[int, ...], ...]
     classes: list[int]
@@ -55,7 +73,7 @@ class TreeBatch(NamedTuple):
     """(nodes,): NONE for no label."""
 
     @classmethod
-    def of(cls, trees: Sequence[Encoded]) -> Self:
+    def of(cls, trees: Sequence[EncodedTree]) -> Self:
         ids = torch.tensor([k for tree in trees for k in tree.ids])
         classes = torch.tensor([k for tree in trees for k in tree.classes])
         return cls(ids, Forest.of([tree.children for tree in trees]), classes)
@@ -67,20 +85,20 @@ class TreeBatch(NamedTuple):
 @dataclass(frozen=True)
 class TreeData:
     vocabs: Vocabs
-    train: list[Encoded]
-    valid: list[Encoded]
+    train: list[EncodedTree]
+    valid: list[EncodedTree]
     train_texts: list[tuple[str, int]]
     """The words of each, and the class of its root."""
     valid_texts: list[tuple[str, int]]
 
 
 class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
-    """Bracketed trees; the model classifies every node."""
+    """Task on bracketed trees: the model classifies every node."""
 
     name = "tree"
     curve = "valid_error"
     unit = "nodes"
-    places = Places(embedding="embedding", recurrent="")
+    places = PretrainedSlots(embedding="embedding", recurrent="")
 
     @property
     def architecture(self) -> str:
@@ -94,20 +112,20 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
             if not labels:
                 raise TextError(f"{train[0].where}: no node of any tree has a label; one is (label (label word) …)")
             words = Vocab.from_counts(
-                counts, Words(lower=self.options.lower), self.options.min_freq, self.options.max_size
+                counts, Words(lower=self.options.lower), self.options.min_freq, self.options.max_vocab_size
             )
             vocabs = {"vocab": words, "labels": label_vocab(labels)}
         learned, measured = (self.encode(part, vocabs) for part in (train, valid))
         return TreeData(vocabs, learned, measured, as_texts(train, learned), as_texts(valid, measured))
 
-    def encode(self, trees: Iterable[Tree], vocabs: Vocabs) -> list[Encoded]:
+    def encode(self, trees: Iterable[Tree], vocabs: Vocabs) -> list[EncodedTree]:
         ids = vocabs["vocab"].ids
-        classes = numbers_of(vocabs["labels"])
+        classes = class_numbers(vocabs["labels"])
         found = []
         for given in trees:
             for label, column in zip(given.labels, given.columns, strict=True):
                 if label is not None:
-                    class_of(label, classes, f"{given.where}:{column}")
+                    class_number(label, classes, f"{given.where}:{column}")
             tree = restructured(given, self.options.structure)
             if self.options.compose != "child-sum" and any(len(below) not in (0, 2) for below in tree.children):
                 raise TextError(
@@ -116,10 +134,10 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
                 )
             if tree.labels[-1] is None:
                 raise TextError(f"{tree.where}: the root has no label")
-            known = [NONE if label is None else classes[label] for label in tree.labels]
+            known = [NO_LABEL if label is None else classes[label] for label in tree.labels]
             if self.options.labels == "root":
-                known[:-1] = [NONE] * (len(known) - 1)
-            found.append(Encoded([ids.get(self.word(word), UNK) for word in tree.words], tree.children, known))
+                known[:-1] = [NO_LABEL] * (len(known) - 1)
+            found.append(EncodedTree([ids.get(self.word(word), UNK) for word in tree.words], tree.children, known))
         return found
 
     def word(self, word: str) -> str:
@@ -127,31 +145,31 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
 
     def describe(self, data: TreeData) -> str:
         nodes = sum(len(tree.children) for tree in data.train)
-        words, classes = len(data.vocabs["vocab"]), len(classes_of(data.vocabs["labels"]))
+        words, classes = len(data.vocabs["vocab"]), len(class_names(data.vocabs["labels"]))
         return f"{len(data.train):,} trees of {nodes:,} nodes to learn from, {words:,} words, {classes} classes"
 
     def baselines(self, data: TreeData) -> list[Baseline]:
-        classes, (train, valid) = classes_of(data.vocabs["labels"]), (data.train_texts, data.valid_texts)
+        classes, (train, valid) = class_names(data.vocabs["labels"]), (data.train_texts, data.valid_texts)
         texts, targets = [text for text, _ in valid], [k for _, k in valid]
-        plain = plain_models(train, valid, classes)
-        return plain_baselines({name: guess(texts) for name, guess in plain.items()}, targets, len(classes))
+        plain = tree_baselines(train, valid, classes)
+        return score_baselines({name: guess(texts) for name, guess in plain.items()}, targets, len(classes))
 
     def new_model(self, vocabs: Vocabs) -> TreeModel:
-        return TreeModel(len(vocabs["vocab"]), len(classes_of(vocabs["labels"])), self.options)
+        return TreeModel(len(vocabs["vocab"]), len(class_names(vocabs["labels"])), self.options)
 
-    def batches(self, data: TreeData) -> Shuffled[Encoded, TreeBatch]:
+    def batches(self, data: TreeData) -> Shuffled[EncodedTree, TreeBatch]:
         return Shuffled(data.train, self.batch, self.options.seed, TreeBatch.of, lambda tree: len(tree.ids))
 
     def training_step(
-        self, model: TreeModel, batch: TreeBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: TreeModel, batch: TreeBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
-        predictions = int((batch.classes != NONE).sum())
+        predictions = int((batch.classes != NO_LABEL).sum())
         batch = batch.to(model.embedding.device)
-        loss = cross_entropy(model(batch.ids, batch.forest), batch.classes, ignore_index=NONE)
+        loss = cross_entropy(model(batch.ids, batch.forest), batch.classes, ignore_index=NO_LABEL)
         return TrainingStep(loss, predictions, "levels")
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
-        return 10 * math.log(max(len(classes_of(vocabs["labels"])), 3))
+        return 10 * math.log(max(len(class_names(vocabs["labels"])), 3))
 
     def validate(self, model: TreeModel, data: TreeData) -> Validation:
         found = tree_scores(model, data.valid, fit=True)
@@ -167,16 +185,16 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
         batch = TreeBatch.of(data.valid[:FEW]).to(model.embedding.device)
         found = model(batch.ids, batch.forest)[batch.forest.roots].argmax(-1).tolist()
         few = data.valid_texts[:FEW]
-        return with_classes([text for text, _ in few], found, [k for _, k in few], classes_of(data.vocabs["labels"]))
+        return class_examples([text for text, _ in few], found, [k for _, k in few], class_names(data.vocabs["labels"]))
 
 
-def as_texts(trees: Sequence[Tree], encoded: Sequence[Encoded]) -> list[tuple[str, int]]:
-    """The words of trees without their structure, each with the class of its root."""
+def as_texts(trees: Sequence[Tree], encoded: Sequence[EncodedTree]) -> list[tuple[str, int]]:
+    """Return the words of trees, each with the class of its root."""
     return [(" ".join(tree.words), known.classes[-1]) for tree, known in zip(trees, encoded, strict=True)]
 
 
 @torch.no_grad()
-def tree_scores(model: TreeModel, trees: Sequence[Encoded], fit: bool = False) -> JsonObject:
+def tree_scores(model: TreeModel, trees: Sequence[EncodedTree], fit: bool = False) -> JsonObject:
     """Accuracy at the roots and at all labelled nodes; on a scale with a middle, of its two halves too, the middle left
     out (of sentiment: positive or negative). To fit is to set the temperature of its probabilities by the roots."""
     device = model.embedding.device
@@ -186,7 +204,7 @@ def tree_scores(model: TreeModel, trees: Sequence[Encoded], fit: bool = False) -
     for batch in in_order(trees, ROWS, TreeBatch.of):
         batch = batch.to(device)
         logits = model(batch.ids, batch.forest)
-        labelled = batch.classes != NONE
+        labelled = batch.classes != NO_LABEL
         loss += float(cross_entropy(logits[labelled], batch.classes[labelled], reduction="sum"))
         right += int((logits.argmax(-1) == batch.classes)[labelled].sum())
         nodes += int(labelled.sum())
@@ -194,7 +212,7 @@ def tree_scores(model: TreeModel, trees: Sequence[Encoded], fit: bool = False) -
         root_classes.append(batch.classes[batch.forest.roots].cpu())
     scores, targets = torch.cat(root_logits), torch.cat(root_classes)
     classes, log_p = scores.shape[1], scores.log_softmax(-1)
-    log_p = calibrated(model.temperature, [log_p], targets.tolist()) if fit else model.temperature(log_p)
+    log_p = calibrate(model.temperature, [log_p], targets.tolist()) if fit else model.temperature(log_p)
     table = confusion(targets.tolist(), scores.argmax(-1).tolist(), classes)
     found: JsonObject = {**class_scores(table), "confusion": table.tolist(), "trees": len(trees)}
     found |= {"node_accuracy": right / nodes, "nodes": nodes, "loss": loss / nodes}

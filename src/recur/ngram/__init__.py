@@ -1,7 +1,0 @@
-"""Models that count: n-grams of any order, three ways of smoothing, ARPA files, and the statistics of a text."""
-
-from recur.ngram.arpa import read_arpa, write_arpa
-from recur.ngram.estimate import SMOOTHINGS, fit
-from recur.ngram.model import Evaluation, NGram
-
-__all__ = ["SMOOTHINGS", "Evaluation", "NGram", "fit", "read_arpa", "write_arpa"]

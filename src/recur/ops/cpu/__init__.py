@@ -1,0 +1,3 @@
+"""C++ core of the `native` backend, and its Python interface."""
+
+from recur.ops.cpu import library as library

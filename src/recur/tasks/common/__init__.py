@@ -1,0 +1,1 @@
+"""Parts that all tasks share: contract, options, registry, predictor, metrics, batching."""

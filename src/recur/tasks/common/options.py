@@ -1,0 +1,475 @@
+"""Options that tasks share, in groups. The options of a task inherit the groups that it reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
+
+from recur.errors import OptionError, TextError, shown
+from recur.models.options import DecoderOptions, NetworkOptions, ReaderOptions
+from recur.options import (
+    Batch,
+    BelowOne,
+    Count,
+    Device,
+    Layers,
+    Natural,
+    NonNegative,
+    Options,
+    Positive,
+    Range,
+    Search,
+    Seed,
+    TextFormat,
+    Threads,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def parse_schedule(spec: str) -> tuple[str, list[float]]:
+    """Return the name of a learning rate schedule and its numbers."""
+    name, *written = spec.split(":")
+    takes = {"constant": (0,), "cosine": (0,), "slanted": (0, 1), "flat": (1,), "step": (2,)}
+    takes |= {"plateau": (1,), "nonmono": (1,)}
+    try:
+        numbers = [float(number) for number in written]
+    except ValueError:
+        numbers = [math.nan]
+    whole = name != "nonmono" or all(n == int(n) for n in numbers if math.isfinite(n))
+    below = name not in ("slanted", "flat") or all(n < 1 for n in numbers)
+    if len(numbers) not in takes.get(name, ()) or not all(0 < n < math.inf for n in numbers) or not whole or not below:
+        raise OptionError(
+            f"schedule {shown(spec)} is not one of: constant, cosine, flat:cut, slanted[:cut], step:γ:after, "
+            "plateau:γ, nonmono:n (numbers > 0, cut < 1, n whole)"
+        )
+    return name, numbers
+
+
+def parse_fold(spec: str) -> tuple[int, int]:
+    """Parse `3/10` into the fold and the number of folds; an empty string is (0, 1)."""
+    if not spec:
+        return 0, 1
+    k, _, n = spec.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and len(n) < 6 and 1 <= int(k) <= int(n) and int(n) > 1):
+        raise OptionError(f"fold must be such as 3/10, the third of ten, got {shown(spec)}")
+    return int(k), int(n)
+
+
+TEACHER_FORCING_FORMS = (
+    "always, never, constant:p, linear:a:b, exponential:k (k < 1), sigmoid:k (k ≥ 1); ,sequence may follow"
+)
+
+
+@dataclass(frozen=True)
+class TeacherForcing:
+    """Teacher forcing: how often a decoder reads the target instead of its own last output.
+
+        always, never         at every step, or at none (free running: each step reads the likeliest symbol)
+        constant:p            with probability p
+        linear:a:b            p falls linearly from a to b over the run
+        exponential:k         p = k^i at training step i, k < 1
+        sigmoid:k             p = k / (k + exp(i / k)), the inverse sigmoid, k ≥ 1
+
+    The last three are from Bengio et al., Scheduled sampling, 2015. Each step of each sequence is drawn independently;
+    with `,sequence`, as in `linear:1:0.5,sequence`, one draw decides for a whole sequence.
+    """
+
+    kind: str
+    numbers: tuple[float, ...] = ()
+    whole: bool = False
+    """Whether one draw decides for a whole sequence."""
+
+    @staticmethod
+    def parse(spec: str) -> TeacherForcing:
+        form, _, per = spec.partition(",")
+        kind, *written = form.split(":")
+        try:
+            numbers = tuple(float(number) for number in written)
+        except ValueError:
+            numbers = (math.nan,)
+        takes = {"always": 0, "never": 0, "constant": 1, "linear": 2, "exponential": 1, "sigmoid": 1}
+        sound = all(0 <= n <= 1 for n in numbers) if kind != "sigmoid" else all(1 <= n < math.inf for n in numbers)
+        if len(numbers) != takes.get(kind, -1) or not sound or per not in ("", "sequence", "step"):
+            raise OptionError(f"teacher {shown(spec)} is not one of: {TEACHER_FORCING_FORMS}")
+        return TeacherForcing(kind, numbers, per == "sequence")
+
+    def probability(self, step: int, progress: float) -> float:
+        """Return the probability of reading the target at a training step; `progress` is 0 … 1."""
+        if self.kind in ("always", "never"):
+            return float(self.kind == "always")
+        k = self.numbers[0]
+        if self.kind == "linear":
+            return k + (self.numbers[1] - k) * min(progress, 1.0)
+        if self.kind == "exponential":
+            return float(k**step)
+        if self.kind == "sigmoid":
+            return k / (k + math.exp(min(step / k, 700.0)))
+        return k
+
+    def draw(self, rows: int, steps: int, step: int, progress: float) -> Tensor | None:
+        """Draw where the target is read: (rows, steps), bool, on the CPU; None means everywhere."""
+        import torch  # options are parsed without it
+
+        p = self.probability(step, progress)
+        if p >= 1:
+            return None
+        return (torch.rand(rows, 1 if self.whole else steps) < p).expand(rows, steps)
+
+
+GPU_FACTOR = 4
+"""Factor of the batch size on a GPU, where kernel launches limit these networks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(Options):
+    title = "Optimisation"
+
+    batch_size: Batch | None = None
+    """Examples in a batch; if not given, the task's own number, a larger one on a GPU."""
+
+    optimizer: Literal["adam", "adamw", "sgd", "asgd"] = "adamw"
+    """asgd is SGD whose average is taken once validation stops improving."""
+
+    lr: Positive = 0.003
+    """Learning rate."""
+
+    schedule: Annotated[str, TextFormat(parse_schedule)] = "cosine"
+    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), flat:cut (the same behind that share of
+    the budget), slanted:cut (up over it, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
+
+    warmup_steps: Natural = 50
+    """Steps over which the rate rises from zero."""
+
+    momentum: BelowOne | None = None
+    """How much of a step is the step before: sgd's, or β₁ of adam and adamw. If not given, 0, and 0.9 for these."""
+
+    weight_decay: NonNegative | None = None
+    """Pull weights towards zero; if not given, the task's own with adamw, else 0."""
+
+    grad_clip: NonNegative = 1.0
+    """Bound on the gradient's norm; 0 is none."""
+
+    grad_clip_value: NonNegative = 0.0
+    """Bound on each of its entries; 0 is none."""
+
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = None
+    """What matrix products read, while training and measuring: float32; tf32, a GPU's shorter float32; bfloat16 or
+    float16 under torch.autocast, the latter with its loss scaled. Weights and sums are float32 in all of them. If not
+    given, the fastest that the device has and the task's figures bear."""
+
+    gradient_accumulation_steps: Count = 1
+    """Batches to add up before a step."""
+
+    average: BelowOne = 0.0
+    """Measure and keep the average of the weights over the last steps, about 1/(1 − this) of them; 0 is none."""
+
+    on_nan: Literal["stop", "skip"] = "stop"
+    """What to do with a batch whose loss is not a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions(Options):
+    title = "Budget"
+
+    minutes: Positive | None = None
+    """Stop after so many minutes; if no budget is given, the task's own number."""
+
+    epochs: Positive | None = None
+    """Stop after so many passes over the data."""
+
+    steps: Count | None = None
+    """Stop after so many steps."""
+
+    patience: Natural = 0
+    """Stop when so many measurements bring nothing better; 0 never."""
+
+    eval_every: NonNegative = 0.0
+    """Measure on the validation part every so many epochs; 0 is ten times in a run: on some of its examples where all
+    would take more than a fifth of the minutes, and on all of them at the end."""
+
+    keep: Literal["best", "last"] = "best"
+    """Which weights: those that were best on the validation part, or the last ones, which need none: for all of the
+    data to learn from, with a budget that was found on a part of it."""
+
+    checkpoint_every: NonNegative = 30.0
+    """Seconds between checkpoints to resume from."""
+
+    baseline: bool = True
+    """Measure plain models first, to have something to beat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions(Options):
+    title = "Machine"
+
+    device: Device = "auto"
+    """cpu, cuda, cuda:N, or auto: a GPU where there is one."""
+
+    graph: Literal["auto", "on", "off"] = "auto"
+    """Record training steps as CUDA graphs and replay them, by one launch each: on a GPU, for batches of few shapes."""
+
+    threads: Threads = 0
+    """For the CPU; 0 takes what is fastest now, and the run keeps it. Another number of threads rounds otherwise."""
+
+    compress: Literal["none", "bfloat16"] = "none"
+    """Of several processes (torchrun): how gradients travel; bfloat16 is half the bytes, and rounds."""
+
+    seed: Seed = 0
+    """Where random numbers start; the same seed and threads give the same numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
+    """Options of every task."""
+
+    cpu_batch: ClassVar[int] = 32
+    """Default batch size on the CPU; on a GPU it is GPU_FACTOR times as large."""
+    default_minutes: ClassVar[float] = 2.0
+    default_epochs: ClassVar[float | None] = None
+    """Default budget together with `default_minutes`: small data stops by epochs, large data by time."""
+    search: ClassVar[Mapping[str, Search]] = {}
+    """Search space of `recur sweep`."""
+    adamw_decay: ClassVar[float] = 0.0
+    """Default weight decay with adamw."""
+    in_16_bits: ClassVar[bool] = False
+    """Whether 16-bit matmuls keep the quality, so that they are the default where the device has them."""
+    by_token: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Defaults that depend on the kind of token; `epochs` replaces `default_epochs`."""
+
+    def settled(self, device: str) -> Self:
+        """Return the options with all open choices made for a device such as cpu or cuda:1."""
+        fields: dict[str, Any] = {"device": device}
+        if self.batch_size is None:
+            fields["batch_size"] = self.cpu_batch * (1 if device == "cpu" else GPU_FACTOR)
+        if self.minutes is None and self.epochs is None and self.steps is None:
+            fields |= {"minutes": self.default_minutes, "epochs": self.own_epochs}
+        if self.weight_decay is None:  # what adamw takes from the weights themselves, others would add to the gradient
+            fields["weight_decay"] = self.adamw_decay if self.optimizer == "adamw" else 0.0
+        return self.changed(**fields)
+
+    @property
+    def own_epochs(self) -> float | None:
+        """Default number of epochs."""
+        token = str(self.token) if isinstance(self, TokenOptions) else ""
+        epochs: float | None = self.by_token.get(token, {}).get("epochs", self.default_epochs)
+        return self.carried.get("epochs", epochs) if isinstance(self, WarmStartOptions) and self.from_ else epochs
+
+    def for_token(self, token: str) -> Self:
+        """Return the options with the defaults for a kind of token."""
+        defaults = self.by_token.get(token, {})
+        return self.with_defaults(**{name: value for name, value in defaults.items() if name != "epochs"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Options):
+    """Options of tasks that read files."""
+
+    title = "Data"
+
+    reads: ClassVar[str] = "text"
+    """What those files hold: text, labelled, pairs, tagged, trees, table or images (recur/data/frames.py)."""
+
+    texts: tuple[str, ...] = ()
+    """What to learn from: files or folders; a path in a configuration file is relative to it."""
+
+    def paths(self, part: str) -> tuple[str, ...]:
+        """Return the paths of a part of the data: texts, valid or test; empty if none is given."""
+        return self.texts if part == "texts" else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(DataOptions):
+    """Options of tasks that hold out validation and test sets."""
+
+    title = "Data"
+
+    valid: tuple[str, ...] = ()
+    """Measure on this; a part of `texts` held out, if not given. Repeat it for several files."""
+
+    test: tuple[str, ...] = ()
+    """Measured once, by `recur eval`; a part of `texts` held out, if not given."""
+
+    def paths(self, part: str) -> tuple[str, ...]:
+        return {"valid": self.valid, "test": self.test}.get(part) or super().paths(part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldOptions(SplitOptions):
+    """Options of tasks with cross-validation."""
+
+    title = "Data"
+
+    fold: Annotated[str, TextFormat(parse_fold)] = ""
+    """Cross-validation: 3/10 holds the third of ten parts of `texts` out as the test, and a tenth of the rest to
+    validate on. `--folds 10` trains on all ten."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fold and self.test:
+            raise OptionError(f"--fold {self.fold} is the test part: leave --test out")
+
+
+Token = Literal["char", "word", "subword"]
+
+
+@runtime_checkable
+class TokenOptions(Protocol):
+    """Options of a task that lets the user choose the kind of token."""
+
+    @property
+    def token(self) -> Token | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabOptions(Options):
+    """Options of the tokenizer and the vocabulary."""
+
+    title = "Tokens"
+
+    punctuation: bool = False
+    """Words: punctuation marks are tokens too, and each Chinese character is one."""
+
+    lower: bool = False
+    """Words: drop case."""
+
+    min_freq: Count = 1
+    """Tokens seen less often in training are unknown."""
+
+    max_vocab_size: Count | None = None
+    """Keep this many tokens at most, the four special ones included."""
+
+    pieces: Count = 2000
+    """Subwords: how many pieces sentencepiece learns."""
+
+    def vocab_options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in VocabOptions.names()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStartOptions(Options):
+    """Options of a warm start from a language model or from word vectors."""
+
+    title = "Warm start"
+
+    carried: ClassVar[Mapping[str, Any]] = {}
+    """Defaults with --from; `epochs` replaces `default_epochs`."""
+
+    from_: tuple[str, ...] = ()
+    """Begin with the vocabulary, embedding and layers of a language model's run; for a network of both directions, of
+    one or two of them, the second trained with --direction backward."""
+
+    unfreeze: BelowOne = 0.0
+    """With --from: the new layers learn first, and after each such share of the budget one carried layer more, from the
+    top; 0 is all of them from the start."""
+
+    layer_lr_decay: Annotated[float, Range("lie in 1 … 1000", 1, 1000)] = 1.0
+    """With --from: each layer learns at the rate of the one above it, divided by this."""
+
+    vectors: str | None = None
+    """Begin with word vectors from a file: GloVe's, word2vec's or fastText's text, or a .gz of one."""
+
+    vectors_extra: Natural = 0
+    """With --vectors: know so many of the file's first tokens too, though the training text has none of them."""
+
+    freeze_vectors: bool = False
+    """With --vectors or --from: the vectors of tokens stay as they are."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.from_ and self.vectors is not None:
+            raise OptionError("--from and --vectors both bring vectors of tokens: take one of them")
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if not self.from_:
+            found |= dict.fromkeys(("unfreeze", "layer_lr_decay"), "is for --from, which is not given")
+        if self.vectors is None:
+            found["vectors_extra"] = "is for --vectors, which is not given"
+        if not self.from_ and self.vectors is None:
+            found["freeze_vectors"] = "is for --vectors or --from, and neither is given"
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderTaskOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions, WarmStartOptions):
+    """Options of tasks that generate sequences."""
+
+    title = "Decoder"
+
+    teacher_forcing: Annotated[str, TextFormat(TeacherForcing.parse)] = "always"
+    """Teacher forcing: always, never, constant:p, linear:a:b, exponential:k, sigmoid:k; ,sequence mixes sequences."""
+
+    label_smoothing: BelowOne = 0.0
+    """Label smoothing: this much of the target's probability goes to all symbols alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions(SplitOptions):
+    """Options of tasks that read texts or sequences of numbers."""
+
+    title = "Data"
+
+    input: Literal["text", "numbers"] | None = None
+    """What sequences are made of; if not given, what the files hold: numbers in an .npz, an .npy or a folder of .npy
+    and .csv."""
+
+    stack: Layers = 1
+    """Numbers: read so many neighbouring steps as one, for long sequences."""
+
+    noise: NonNegative = 0.0
+    """Numbers: while learning, add noise of this deviation to what is read, standardised."""
+
+    for_both: ClassVar[tuple[str, ...]] = ("pool", "heads", "class_weights", "fold")
+    """Options beside those of every task and every reader that mean something for numbers too."""
+    for_numbers: ClassVar[tuple[str, ...]] = ("stack", "noise")
+    """Those that mean something for them alone."""
+    for_tokens: ClassVar[tuple[str, ...]] = ("embedding_init", "dropout_embedding", "dropout_words")
+    """A reader's that mean something for texts alone."""
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if self.input == "text":
+            found |= dict.fromkeys(self.for_numbers, "is for sequences of numbers, and these are texts")
+        if self.input == "numbers":
+            shared = {*TaskOptions.names(), *InputOptions.names(), *ReaderOptions.names()}
+            shared = (shared | {*self.for_both, *self.for_numbers}) - {*self.for_tokens}
+            why = "is for texts, and these are sequences of numbers"
+            found |= {name: why for name in self.names() if name not in shared}
+        return found
+
+
+OptionsT = TypeVar("OptionsT", bound=InputOptions)
+
+
+def with_input(options: OptionsT) -> OptionsT:
+    """Return options that say what the files contain; sets inside an .npz replace those that are not named."""
+    # These modules need NumPy, and options are parsed without it.
+    from recur.data.images import split_name
+    from recur.data.signals import find_signal_arrays, is_signals
+
+    if options.input is None:
+        numbers = {is_signals(name) for name in options.texts}
+        if len(numbers) > 1:
+            raise TextError(f"{', '.join(options.texts)}: some are texts and some sequences of numbers")
+        options = options.changed(input="numbers" if True in numbers else "text")
+    if options.input == "text":
+        return options
+    fields = {}
+    given: Options = options
+    folds = isinstance(given, FoldOptions) and given.fold
+    for part in ("valid",) if folds else ("valid", "test"):  # a fold is the test part
+        names = [n for n in options.texts if split_name(n)[0] == n and Path(n).suffix.lower() == ".npz"]
+        own = tuple(f"{name}:{part}" for name in names if part in find_signal_arrays(name).parts)
+        if own and not options.paths(part):
+            fields[part] = own
+    return options.changed(**fields)
+
+
+def cell_of(options: TaskOptions) -> str:
+    """Return the option `cell`; empty for a task whose network has no choice of cell."""
+    return options.cell if isinstance(options, NetworkOptions) else ""

@@ -1,1 +1,0 @@
-"""What the servers share: uvicorn with limits, the checks before a request, JSON in and out."""

@@ -1,0 +1,1 @@
+"""Tools for developers of recur; no part of the package."""
