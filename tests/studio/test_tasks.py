@@ -170,8 +170,14 @@ class TestPage:
         for task in task_names():
             card = page.locator(f'[data-task="{task}"]')
             card.locator(".values li").first.wait_for()
-            drawn = {name.get_attribute("data-name") for name in card.locator(".values li").all()}
-            assert drawn == {task}, "tasks are never on one axis"
+            # The page draws the list anew while values arrive, so it may be empty for a moment.
+            names = "items => [...new Set(items.map(item => item.dataset.name))]"
+            for _ in range(100):
+                drawn = card.locator(".values li").evaluate_all(names)
+                if drawn:
+                    break
+                page.wait_for_timeout(50)
+            assert drawn == [task], "tasks are never on one axis"
             assert card.locator(".base").count() <= 1
         assert page.locator('[data-task="forecast"] [data-measure="valid_mase"] .base').count() == 1, "its baseline"
         page.select_option('[data-task="seq2seq"] select', "valid_loss")
