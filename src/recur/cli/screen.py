@@ -101,7 +101,7 @@ class Screen:
             self.err.print(printed(text), style="dim", soft_wrap=not self.err.is_terminal)
 
     def warn(self, text: str) -> None:
-        """Print a warning on standard error, also with --quiet and --json: the result differs from what was expected."""
+        """Print a warning on standard error, also with --quiet and --json."""
         if not self.silent:
             self.err.print(printed(text), style="yellow", soft_wrap=not self.err.is_terminal)
 
