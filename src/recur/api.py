@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from recur.data.frames import is_in_memory
 from recur.errors import OptionError, shown
+from recur.exchange import pretrained_folder
 from recur.options import checked
 from recur.tasks import make_options, open_predictor
-from recur.exchange import pretrained_folder
 from recur.tasks.common.predictor import file_names
 from recur.tasks.common.registry import choose_task
 from recur.training import Callback, train

@@ -115,14 +115,17 @@ def _check(model: ForeignModel) -> None:
                     raise RunError(
                         f"{model.name}: {name} of layer {k} must be {shape}, got {tuple(weights[name].shape)}"
                     )
-            if H != model.hidden_size:
-                raise RunError(f"{model.name}: its layers have {model.hidden_size} and {H} units; one size is supported")
+            if model.hidden_size != H:
+                raise RunError(
+                    f"{model.name}: its layers have {model.hidden_size} and {H} units; one size is supported"
+                )
         if len(directions) != len(model.layers[0]):
             raise RunError(f"{model.name}: some layers have two directions and others one")
         width = len(directions) * model.hidden_size
     if model.output is not None and model.output[0].shape[1] != width:
         raise RunError(
-            f"{model.name}: the output layer reads {model.output[0].shape[1]} values, the last recurrent layer has {width}"
+            f"{model.name}: the output layer reads {model.output[0].shape[1]} values, "
+            f"the last recurrent layer has {width}"
         )
 
 
@@ -199,7 +202,9 @@ def _assembled(
     embedding = (named or [key for key in embeddings if key.removesuffix("weight") + "bias" not in rest] or [None])[0]
     outputs = [key for key, value in rest.items() if value.dim() == 2 and value.shape[1] == top and key != embedding]
     if len(outputs) > 1:
-        raise RunError(f"{name}: {', '.join(outputs)} may each be the output layer; keep one recurrent stack and one Linear")
+        raise RunError(
+            f"{name}: {', '.join(outputs)} may each be the output layer; keep one recurrent stack and one Linear"
+        )
     output = None
     used = {embedding, *outputs}
     if outputs:
@@ -275,8 +280,10 @@ def _check_settings(settings: Iterable[Mapping[str, Any]], name: str) -> None:
             given = layer["config"].get(option, value)
             if given != value:
                 raise RunError(f"{name}: {layer['class_name']} with {option}={given!r} is not imported, only {value!r}")
-        if layer["config"].get("go_backwards") and layer["class_name"] in EXPECTED and "backward" not in str(
-            layer["config"].get("name")
+        if (
+            layer["config"].get("go_backwards")
+            and layer["class_name"] in EXPECTED
+            and "backward" not in str(layer["config"].get("name"))
         ):
             raise RunError(f"{name}: {layer['class_name']} with go_backwards=True is not imported")
 
