@@ -63,7 +63,7 @@ class ForeignModel:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the recurrent weights under torch.nn's names."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for k, directions in enumerate(self.layers):
             for suffix, weights in zip(("", "_reverse"), directions, strict=False):
                 found |= {f"{name}_l{k}{suffix}": value for name, value in weights.items()}
@@ -199,7 +199,8 @@ def _assembled(
     top = len(layers[-1]) * layers[-1][0]["weight_hh"].shape[1]
     embeddings = [key for key, value in rest.items() if value.dim() == 2 and value.shape[1] == width]
     named = [key for key in embeddings if re.search(r"emb|encoder|wte|lookup", key, re.IGNORECASE)]
-    embedding = (named or [key for key in embeddings if key.removesuffix("weight") + "bias" not in rest] or [None])[0]
+    without_bias = [key for key in embeddings if key.removesuffix("weight") + "bias" not in rest]
+    embedding = next(iter(named or without_bias), None)
     outputs = [key for key, value in rest.items() if value.dim() == 2 and value.shape[1] == top and key != embedding]
     if len(outputs) > 1:
         raise RunError(
@@ -268,7 +269,7 @@ def _layer_settings(config: Any) -> list[Mapping[str, Any]]:
     return found
 
 
-EXPECTED = {"LSTM": {"activation": "tanh", "recurrent_activation": "sigmoid"},
+EXPECTED: dict[str, dict[str, object]] = {"LSTM": {"activation": "tanh", "recurrent_activation": "sigmoid"},
             "GRU": {"activation": "tanh", "recurrent_activation": "sigmoid", "reset_after": True},
             "SimpleRNN": {"activation": "tanh"}}  # fmt: skip
 """Options of Keras layers that have an equal in recur."""
