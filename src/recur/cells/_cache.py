@@ -74,7 +74,7 @@ def attribute_guards(cell: object) -> Guards:
 class CellCache:
     """Results for one cell as it is now. Values must not refer to the cell, or it would never be freed."""
 
-    __slots__ = ("_check", "calls", "cell", "checked", "guards", "others", "programs", "projectable")
+    __slots__ = ("calls", "cell", "checked", "guards", "is_valid", "others", "programs", "projectable")
 
     def __init__(self, cell: object) -> None:
         key = id(cell)
@@ -87,16 +87,18 @@ class CellCache:
         """Prepared calls by call signature; see recur.ops.call_cache."""
         self.others: tuple[CellCache, ...] = ()
         """Earlier entries of the cell, the latest first."""
+        self.is_valid: Callable[[object], bool]
+        """Whether each watched value is the same object; torch.compile can trace this, and watches them then too."""
         self.watch(attribute_guards(cell))
 
     def watch(self, guards: Guards) -> None:
         """Replace the guards."""
-        self.guards, self._check = guards, guards.check()
+        self.guards, self.is_valid = guards, guards.check()
 
     def holds(self, cell: object) -> bool:
         """Return True if every watched value is the one that it was."""
         try:
-            return self._check(cell) or self._holds_by_value(cell)
+            return self.is_valid(cell) or self._holds_by_value(cell)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # one of them is gone
             return False
 
@@ -138,6 +140,8 @@ def _next_entry(cell: object, latest: CellCache | None) -> CellCache:
     found = next((entry for entry in entries[1:] if entry.holds(cell)), None)
     if found is None:
         found = CellCache(cell)
+        if latest is not None:  # its contract was checked; torch.compile must not find that forgotten while it traces
+            found.checked, found.projectable = latest.checked, latest.projectable
     found.others = tuple(entry for entry in entries if entry is not found)[: MAX_ENTRIES - 1]
     if latest is not None:
         latest.others = ()

@@ -37,7 +37,9 @@ def find_programs(cell: Cell, biased: bool) -> tuple[TracedStep, str] | str:
         if not is_known(id(cell)):
             mark_known(cell)
         _assemble_known(id(cell), biased)
-        found: tuple[TracedStep, str] | str = known_cache(cell).programs[biased]
+        cache = known_cache(cell)
+        cache.is_valid(cell)  # for the guards that torch.compile makes of what it reads
+        found: tuple[TracedStep, str] | str = cache.programs[biased]
         return found
     return assembled(cell, biased)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,18 @@ from recur.ops.trace import Trace
 
 StepXi = float | Tensor | None
 """ξ of one step: None if it is 1, a number if all segments share it, otherwise a column."""
+
+
+class _computed_once:  # noqa: N801  # used as a decorator
+    """functools.cached_property without its lock, which torch.compile cannot trace."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self.compute, self.name = compute, compute.__name__
+
+    def __get__(self, call: Any, owner: type | None = None) -> Any:
+        value = self.compute(call)
+        setattr(call, self.name, value)  # found before this descriptor from now on
+        return value
 
 
 @dataclass
@@ -63,34 +74,37 @@ class ScanCall:
             mask=None if self.mask is None else self.mask.to(dtype),
         )
 
-    @functools.cached_property
+    @_computed_once
     def sizes(self) -> list[int]:
         """The number of segments that take step k; never increasing. The sum is N."""
         B, T, _ = self.x.shape
         return [B] * T if self.packing is None else self.packing.sizes
 
-    @functools.cached_property
+    @_computed_once
     def state(self) -> State:
         """(S, H) each: the start of every segment, zeros included."""
         return self.start if self.start is not None else self.cell.start(self.x, self.sizes[0], self.widths)
 
-    @functools.cached_property
+    @_computed_once
     def data(self) -> Tensor:
         """(N, D): the inputs in packed order."""
         if self.packing is not None:
             return self.packing.pack(self.x)
         return self.x.transpose(0, 1).reshape(-1, self.x.shape[-1])
 
-    @functools.cached_property
+    @_computed_once
     def edges(self) -> list[StepXi]:
         """ξ of every step; see `StepXi`."""
         if self.xi is None:
             return [None] * len(self.sizes)
         edges: list[StepXi] = []
         for xi in self.xi.split(self.sizes):
+            column = xi.to(self.x.device, self.x.dtype)[:, None]
+            if torch.compiler.is_compiling():  # a graph cannot depend on the numbers
+                edges.append(column)
+                continue
             first = float(xi[0])
             alike = bool((xi == first).all())
-            column = xi.to(self.x.device, self.x.dtype)[:, None]
             edges.append((None if first == 1 else first) if alike else column)
         return edges
 
@@ -132,19 +146,23 @@ class ScaleGradient(torch.autograd.Function):
         ctx.xi, ctx.clip = inputs[:2]
 
     @staticmethod
-    def jvp(ctx: Any, _xi: None, _clip: None, *tangents: Tensor) -> State:
-        """Multiply the tangent by ξ: the transpose of the backward pass."""
-        if ctx.clip is not None:
-            raise OptionError("bptt: clip bounds the gradient of a backward pass; a forward-mode derivative has none")
-        return tuple(tangent * ctx.xi for tangent in tangents)
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         carried = list(grads) if ctx.xi is None else [grad * ctx.xi for grad in grads]
         if ctx.clip is not None:
             norm = torch.linalg.vector_norm(torch.cat(carried, dim=-1), dim=-1, keepdim=True)
             carried = [grad * (ctx.clip / norm.clamp_min(ctx.clip)) for grad in carried]
         return None, None, *carried
+
+
+class ScaleTangent(ScaleGradient):
+    """`ScaleGradient` with a forward-mode derivative, which torch.compile cannot trace."""
+
+    @staticmethod
+    def jvp(ctx: Any, _xi: None, _clip: None, *tangents: Tensor) -> State:
+        """Multiply the tangent by ξ: the transpose of the backward pass."""
+        if ctx.clip is not None:
+            raise OptionError("bptt: clip bounds the gradient of a backward pass; a forward-mode derivative has none")
+        return tuple(tangent * ctx.xi for tangent in tangents)
 
 
 GivenState = Tensor | Sequence[Tensor]
