@@ -170,7 +170,7 @@ GivenState = Tensor | Sequence[Tensor]
 
 
 def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
-    """Check x (B, T, D), and return B, T and D."""
+    """Check x (B, T, D), and return B, T and D. `scan` gives a batch of no rows one row."""
     if not isinstance(x, Tensor):
         raise ShapeError(f"{_who(cell)}: x must be a tensor (B, T, D), got {type(x).__name__}")
     check_dense(cell, "x", x)
@@ -225,22 +225,21 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
     dtype, device = x.dtype, x.device
     for name, value in weights.items():
         if value.dtype != dtype or value.device != device or value.layout is not torch.strided:
-            check_like(cell, name, value, x)
+            check_like(cell, name, value, x, weight=True)
     return cell.widths(H, projection)
 
 
-def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
+def check_like(cell: Cell, name: str, value: Tensor, x: Tensor, weight: bool = False) -> None:
+    """Raise if a tensor has another dtype or device than x; weight: it belongs to the layer, and x may be wrong."""
     check_dense(cell, name, value)
     if value.dtype != x.dtype:
-        raise DtypeError(
-            f"{_who(cell)}: x is {_dtype(x)} and {name} {_dtype(value)}; "
-            f"convert x with x.to({value.dtype}) or the layer with layer.to({x.dtype})"
-        )
+        cure = f"x with x.to({value.dtype}) or the layer with layer.to({x.dtype})"
+        cure = cure if weight else f"{name} with .to({x.dtype})"
+        raise DtypeError(f"{_who(cell)}: x is {_dtype(x)} and {name} {_dtype(value)}; convert {cure}")
     if value.device != x.device:
-        raise DeviceError(
-            f"{_who(cell)}: x is on {x.device} and {name} on {value.device}; "
-            f"move x with x.to('{value.device}') or the layer with layer.to('{x.device}')"
-        )
+        cure = f"x with x.to('{value.device}') or the layer with layer.to('{x.device}')"
+        cure = cure if weight else f"{name} with .to('{x.device}')"
+        raise DeviceError(f"{_who(cell)}: x is on {x.device} and {name} on {value.device}; move {cure}")
 
 
 def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequence[int], x: Tensor) -> State:
@@ -265,7 +264,7 @@ def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequen
 
 
 def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T: int) -> Tensor | None:
-    """Check lengths, one per row in 1 … T, and return them on the CPU."""
+    """Check lengths, one per row in 0 … T, and return them on the CPU."""
     if lengths is None:
         return None
     if isinstance(lengths, Tensor):
@@ -281,8 +280,8 @@ def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T:
         raise ShapeError(f"{_who(cell)}: lengths must be one for each row, (B={B},), got {tuple(given.shape)}")
     given = given.long()
     low, high = int(given.min()), int(given.max())
-    if low < 1 or high > T:
-        raise OptionError(f"{_who(cell)}: lengths must lie in 1 … T={T}, got {low if low < 1 else high}")
+    if low < 0 or high > T:
+        raise OptionError(f"{_who(cell)}: lengths must lie in 0 … T={T}, got {low if low < 0 else high}")
     return given
 
 
