@@ -21,6 +21,9 @@ MAX_ENTRIES = 8
 PLAIN = frozenset({str, bytes, bool, int, float, complex, type(None), frozenset})
 """Types whose values are the same if they have the same type and the same repr."""
 
+CONSTANTS = frozenset({str, bool, int, float, tuple, type(None)})
+"""Types that torch.compile treats as constants."""
+
 
 class Guards:
     """Watched values of a cell, with a check that each of them is the one that it was.
@@ -49,10 +52,16 @@ class Guards:
             self.sources.append(source)
             self.values.append(value)
 
-    def check(self) -> Callable[[object], bool]:
-        """Return a function of the cell: whether each value is the same object."""
+    def check(self, traceable: bool = False) -> Callable[[object], bool]:
+        """Return a function of the cell: whether each value is the same object.
+
+        traceable: compare constants by value, for what torch.compile makes of numbers and tuples has no identity
+        """
         values = {f"v{k}": value for k, value in enumerate(self.values)}
-        tests = " and ".join(f"({source}) is v{k}" for k, source in enumerate(self.sources))
+        signs = ["==" if traceable and type(value) in CONSTANTS else "is" for value in self.values]
+        tests = " and ".join(
+            f"({source}) {sign} v{k}" for k, (source, sign) in enumerate(zip(self.sources, signs, strict=True))
+        )
         made: Callable[[object], bool] = eval(f"lambda cell: {tests or True}", {**self.owners, **values})
         return made
 
@@ -74,7 +83,7 @@ def attribute_guards(cell: object) -> Guards:
 class CellCache:
     """Results for one cell as it is now. Values must not refer to the cell, or it would never be freed."""
 
-    __slots__ = ("calls", "cell", "checked", "guards", "is_valid", "others", "programs", "projectable")
+    __slots__ = ("_check", "calls", "cell", "checked", "guards", "is_valid", "others", "programs", "projectable")
 
     def __init__(self, cell: object) -> None:
         key = id(cell)
@@ -88,17 +97,17 @@ class CellCache:
         self.others: tuple[CellCache, ...] = ()
         """Earlier entries of the cell, the latest first."""
         self.is_valid: Callable[[object], bool]
-        """Whether each watched value is the same object; torch.compile can trace this, and watches them then too."""
+        """Whether each watched value is the same; torch.compile can trace this, and watches them then too."""
         self.watch(attribute_guards(cell))
 
     def watch(self, guards: Guards) -> None:
         """Replace the guards."""
-        self.guards, self.is_valid = guards, guards.check()
+        self.guards, self._check, self.is_valid = guards, guards.check(), guards.check(traceable=True)
 
     def holds(self, cell: object) -> bool:
         """Return True if every watched value is the one that it was."""
         try:
-            return self.is_valid(cell) or self._holds_by_value(cell)
+            return self._check(cell) or self._holds_by_value(cell)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # one of them is gone
             return False
 

@@ -28,8 +28,8 @@ from torch.nn.functional import linear
 from recur.cells._cache import is_checked, mark_checked
 from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
 from recur.cells.contract import check_attribute, check_class, check_names
-from recur.cells.tensors import Tensors as Tensors
 from recur.cells.tensors import NoSuchNameError, named_tuple
+from recur.cells.tensors import Tensors as Tensors
 from recur.errors import CellError
 
 Weights = Mapping[str, Tensor]

@@ -21,7 +21,7 @@ StepXi = float | Tensor | None
 """ξ of one step: None if it is 1, a number if all segments share it, otherwise a column."""
 
 
-class _computed_once:  # noqa: N801  # used as a decorator
+class _computed_once:  # used as a decorator
     """functools.cached_property without its lock, which torch.compile cannot trace."""
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:

@@ -125,7 +125,7 @@ def _scan_no_rows(
 
 
 def _restore_empty(found: ScanOutput, given: _Arguments, empty: Tensor) -> ScanOutput:
-    """Return the results of a scan in which rows without steps had one: their outputs are zero, their state the first."""
+    """Return results of a scan that gave empty rows one step: zero outputs, and the state that they start from."""
     start = given.start if given.start is not None else given.cell.start(given.x, len(empty), given.widths)
     state = [
         torch.where(empty[:, None], before.to(part.dtype), part)
