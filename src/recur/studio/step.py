@@ -340,6 +340,8 @@ UNITS = 8
 """At most; of a larger network, so many are shown."""
 STEPS = 12
 """At most."""
+UPDATES = 100
+"""Updates of the weights, at most."""
 TYPED = "own"
 """The cell that is typed into the page."""
 
@@ -359,9 +361,12 @@ class EquationRequest:
 
 
 class StepTextRequest(RequestModel):
-    """Text that is stepped through."""
+    """Text that is stepped through, and the updates of the weights before."""
 
     text: str = "machine"
+    updates: Annotated[int, Field(ge=0, le=UPDATES)] = 0
+    rate: Annotated[float, Field(ge=0, le=10)] = 0.1
+    """Learning rate η of an update."""
 
 
 class ToyRequest(StepTextRequest):
@@ -457,10 +462,7 @@ def _compute_step(
     weights = {name: value.copy() for name, value in weights.items()}
     x = np.eye(network.sizes["D"])[ids[:-1]]
     start = {name: np.zeros(network.sizes["H"]) for name in asked.equations.states}
-    for name, edits in _edits(request, "weights").items():
-        if name not in weights:
-            raise OptionError(Message("there is no weight {name}", name=repr(name[:40])))
-        _apply_edits(weights[name], shown.weight(network.shapes[name]), edits)
+    _edit_weights(request, network, weights, shown)
     for t, edits in _edits(request, "x").items():
         _apply_edits(x[_get_step(t, len(x))], shown.index(("D",)), edits)
     for name, edits in _edits(request, "start").items():
@@ -476,10 +478,19 @@ def _compute_step(
         indices = shown.index(network.nodes[k].size)
         held[_get_step(t, len(x)), k] = {int(indices[_shown_index(i, indices)]): value for i, value in edits.items()}
     found = network.run(weights, x, ids[1:], start, held)
+    losses = [finite(found.loss)]
+    given = validate(StepTextRequest, request)
+    for _ in range(given.updates):  # W ← W − η ∇W; numbers that were typed stay
+        for name in network.shapes:
+            weights[name] = weights[name] - given.rate * found.total(name, 0)
+        _edit_weights(request, network, weights, shown)
+        found = network.run(weights, x, ids[1:], start, held)
+        losses.append(finite(found.loss))
     code, refusal = _python(asked)
     return {
         **describe_step(asked.cell, network, weights, found, ids, shown, code),
         "start": {name: shown.numbers(value, ("H",)) for name, value in start.items()},
+        "losses": losses,
         "python": None if code is None else code.source,
         "no_python": refusal,
         "equations": asked.equations.text,
@@ -515,6 +526,13 @@ def _edits(request: JsonObject, name: str) -> Edits:
                 raise OptionError(Message("{name} has {got}, which is no number", name=name, got=repr(value)[:40]))
             found[place][int(k)] = float(value)
     return found
+
+
+def _edit_weights(request: JsonObject, network: EquationNetwork, weights: dict[str, Array], shown: ShownUnits) -> None:
+    for name, edits in _edits(request, "weights").items():
+        if name not in weights:
+            raise OptionError(Message("there is no weight {name}", name=repr(name[:40])))
+        _apply_edits(weights[name], shown.weight(network.shapes[name]), edits)
 
 
 def _shown_index(i: int, indices: NDArray[np.int64]) -> int:

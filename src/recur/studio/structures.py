@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from recur.i18n import translate
+from recur.i18n import Language, translate
 from recur.serve.http import RequestModel, validate
 from recur.utils.types import JsonObject
 
@@ -66,12 +66,21 @@ class Canvas:
     parts: list[str] = field(default_factory=list)
 
     def box(
-        self, x: float, y: float, text: str, kind: str, width: float = BOX_WIDTH, height: float = BOX_HEIGHT
+        self,
+        x: float,
+        y: float,
+        text: str,
+        kind: str,
+        width: float = BOX_WIDTH,
+        height: float = BOX_HEIGHT,
+        part: str = "",
     ) -> None:
+        """Draw a box with a text; `part` names the quantity that it computes, for the Step view."""
         radius = height / 2 if kind == "state" else 6
+        mark = f' data-part="{part}"' if part else ""
         self.parts.append(
-            f'<rect class="{kind}" x="{x - width / 2:g}" y="{y - height / 2:g}" width="{width:g}" height="{height:g}" '
-            f'rx="{radius:g}"/>'
+            f'<rect class="{kind}"{mark} x="{x - width / 2:g}" y="{y - height / 2:g}" '
+            f'width="{width:g}" height="{height:g}" rx="{radius:g}"/>'
         )
         self.text(x, y + 5, text, "letter")
 
@@ -361,9 +370,9 @@ def deep(say: Say, shapes: Shapes) -> Canvas:
                 on.box(middle, y, "tanh", "gate", 46, 26)
                 on.line(middle + 23, y, end - 33, y, "time")
                 if k == 2:
-                    top = y - 62
+                    arc = y - 62
                     on.path(
-                        f"M{at + 20:g} {y - 15:g}C{at + 40:g} {top:g} {end - 40:g} {top:g} {end - 20:g} {y - 17:g}",
+                        f"M{at + 20:g} {y - 15:g}C{at + 40:g} {arc:g} {end - 40:g} {arc:g} {end - 20:g} {y - 17:g}",
                         "time",
                     )
         on.text((at + end) / 2, 388, name)
@@ -375,7 +384,7 @@ def deep(say: Say, shapes: Shapes) -> Canvas:
 
 def tree(say: Say, shapes: Shapes) -> Canvas:
     on = Canvas(620, 330, say("tree"))
-    leaves = [80 + 150 * k for k in range(4)]
+    leaves = [80.0 + 150 * k for k in range(4)]
     pairs = [(leaves[0] + leaves[1]) / 2, (leaves[2] + leaves[3]) / 2]
     root = (pairs[0] + pairs[1]) / 2
     for k, x in enumerate(leaves):
@@ -430,7 +439,7 @@ def lstm(say: Say, shapes: Shapes) -> Canvas:
     on.box(90, 374, "x_{t}", "input", 60)
     on.line(90, 358, 90, bus, "edge plain")
     for gate, x in at.items():
-        on.box(x, gates, "tanh" if gate == "g" else "σ", "gate", 56)
+        on.box(x, gates, "tanh" if gate == "g" else "σ", "gate", 56, part=gate)
         on.line(x, bus, x, gates + 17)
         on.text(x + 8, gates + 52, f"U_{{{gate}}}, W_{{{gate}}}", "weight", "start")
     _operator(on, at["f"], memory, "⊙")
@@ -442,11 +451,11 @@ def lstm(say: Say, shapes: Shapes) -> Canvas:
     on.path(f"M{at['g']:g} {gates - 16:g}L{at['g']:g} 150L{middle + 14:g} 150")
     on.text(at["i"] - 14, 178, "i", "letter")
     on.text(at["g"] + 16, 178, "c̃", "letter")
-    _operator(on, middle, memory, "+")
+    _operator(on, middle, memory, "+", "c")
     on.line(middle, 137, middle, memory + 14)
     on.box(600, 150, "tanh", "gate", 56)
     on.line(600, memory, 600, 133)
-    _operator(on, 600, gates, "⊙")
+    _operator(on, 600, gates, "⊙", "h")
     on.line(600, 167, 600, gates - 14)
     on.line(at["o"] + 28, gates, 586, gates)
     on.text(558, gates - 9, "o", "letter")
@@ -474,7 +483,7 @@ def gru(say: Say, shapes: Shapes) -> Canvas:
     on.line(60, top, 60, bus, "edge plain")
     at = {"r": 180.0, "n": 380.0, "z": 520.0}
     for gate, x in at.items():
-        on.box(x, 226, "tanh" if gate == "n" else "σ", "gate", 56)
+        on.box(x, 226, "tanh" if gate == "n" else "σ", "gate", 56, part="h̃" if gate == "n" else gate)
         on.line(x, bus, x, 243)
         on.text(x + 8, 276, f"U_{{{gate}}}, W_{{{gate}}}", "weight", "start")
     _operator(on, 270, 226, "⊙")
@@ -491,15 +500,16 @@ def gru(say: Say, shapes: Shapes) -> Canvas:
     on.text(528, 140, "z", "letter", "start")
     on.line(520, 140, 394, 140)
     on.text(455, 132, "1 − z", "note")
-    _operator(on, 600, top, "+")
+    _operator(on, 600, top, "+", "h")
     on.path(f"M380 127L380 100L600 100L600 {top + 14:g}")
     for gate, words in (("r", say("reset gate")), ("n", say("candidate")), ("z", say("update gate"))):
         on.text(at[gate], 322, words)
     return on
 
 
-def _operator(on: Canvas, x: float, y: float, sign: str) -> None:
-    on.parts.append(f'<circle class="output" cx="{x:g}" cy="{y:g}" r="13"/>')
+def _operator(on: Canvas, x: float, y: float, sign: str, part: str = "") -> None:
+    mark = f' data-part="{part}"' if part else ""
+    on.parts.append(f'<circle class="output"{mark} cx="{x:g}" cy="{y:g}" r="13"/>')
     on.text(x, y + 6, sign, "letter")
 
 
@@ -520,7 +530,7 @@ DIAGRAMS: Mapping[str, Callable[[Say, Shapes], Canvas]] = {
 }
 
 
-def draw(name: str, language: str = "en", shapes: Shapes | None = None, style: bool = True) -> str:
+def draw(name: str, language: Language = "en", shapes: Shapes | None = None, style: bool = True) -> str:
     """Return a diagram as SVG."""
     return DIAGRAMS[name](lambda label: translate(label, language), shapes or Shapes()).svg(style)
 
@@ -541,7 +551,7 @@ class StructureRequest(RequestModel):
 def structures(request: JsonObject) -> JsonObject:
     """Return all diagrams as SVG without colours, which the page has."""
     asked = validate(StructureRequest, request)
-    language = "zh" if asked.language == "zh" else "en"
+    language: Language = "zh" if asked.language == "zh" else "en"
     shapes = Shapes()
     if asked.H:
         shapes = Shapes(str(asked.D), str(asked.H), str(asked.K), str(asked.gates * asked.H))
