@@ -19,6 +19,9 @@ class DeltaNet(MatrixCell):
     Schlag, Irie and Schmidhuber, Linear transformers are secretly fast weight programmers, ICML 2021; Yang, Wang,
     Zhang, Shen and Kim, Parallelizing linear transformers with the delta rule over sequence length, NeurIPS 2024.
     Not in torch.nn.
+
+    >>> recur.Recurrent("deltanet", 3, 4)(torch.randn(2, 50, 3)).state[0].S.shape
+    torch.Size([2, 16])
     """
 
     name = "deltanet"

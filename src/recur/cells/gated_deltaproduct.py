@@ -19,7 +19,8 @@ from recur.errors import OptionError
 
 @dataclass
 class GatedDeltaProduct(MatrixCell):
-    """q = unit(silu(x_q)) / √K   k_j = unit(silu(x_kj))   β_j = 2 σ(x_bj)   a = exp(−exp(A_log) softplus(x_a + dt_bias))
+    """q = unit(silu(x_q)) / √K   k_j = unit(silu(x_kj))   β_j = 2 σ(x_bj)
+    a = exp(−exp(A_log) softplus(x_a + dt_bias))
     S_0 = a S
     S_j = S_{j−1} + k_j (β_j (v_j − S_{j−1}ᵀ k_j))ᵀ      j = 1 … n
     h = norm(S_nᵀ q) ⊙ silu(x_g)      norm: RMSNorm per head, with a gain; unit: divided by its length
@@ -44,7 +45,9 @@ class GatedDeltaProduct(MatrixCell):
 
     @property
     def inputs(self) -> Mapping[str, str | int]:  # type: ignore[override]
-        inner = {f"{name}{j + 1}": size for j in range(self.products) for name, size in (("k", "K"), ("v", "V"), ("b", 1))}
+        inner = {
+            f"{name}{j + 1}": size for j in range(self.products) for name, size in (("k", "K"), ("v", "V"), ("b", 1))
+        }
         return {"q": "K", **inner, "a": 1, "g": "V"}
 
     def init_extras(self, weights: Weights) -> None:

@@ -18,6 +18,9 @@ class GLA(MatrixCell):
 
     Yang, Wang, Shen, Panda and Kim, Gated linear attention transformers with hardware-efficient training, ICML 2024.
     The paper's projection of a has low rank; this one is full. Not in torch.nn.
+
+    >>> recur.Recurrent("gla", 3, 4)(torch.randn(2, 50, 3)).trace[0].backend
+    'chunk'
     """
 
     name = "gla"

@@ -18,6 +18,9 @@ class HGRN2(MatrixCell):
 
     Qin et al., HGRN2: gated linear RNNs with state expansion, COLM 2024. Without the lower bounds of f that the paper
     learns per layer. Not in torch.nn.
+
+    >>> recur.Recurrent("hgrn2", 3, 4)(torch.randn(2, 50, 3)).outputs.shape
+    torch.Size([2, 50, 4])
     """
 
     name = "hgrn2"

@@ -21,6 +21,9 @@ class KDA(MatrixCell):
 
     Kimi Team, Kimi Linear: an expressive, efficient attention architecture, 2025. The paper's projections of a and g
     have low rank; these are full. Not in torch.nn.
+
+    >>> recur.Recurrent("kda", 3, 4)(torch.randn(2, 50, 3)).trace[0].backend
+    'chunk'
     """
 
     name = "kda"

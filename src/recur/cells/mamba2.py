@@ -14,7 +14,7 @@ from recur.cells.tensors import Tensors
 
 
 def init_decay(weights: Weights) -> None:
-    """Draw A uniformly from 1 … 16, and the bias of Δ so that softplus(bias) is in 0.001 … 0.1, spread evenly in log."""
+    """Draw A uniformly from 1 … 16, and the bias of Δ: softplus of it is in 0.001 … 0.1, even in its logarithm."""
     with torch.no_grad():
         weights["A_log"].uniform_(1, 16).log_()
         dt = weights["dt_bias"].uniform_(math.log(1e-3), math.log(0.1)).exp_()
@@ -30,6 +30,9 @@ class Mamba2(MatrixCell):
     Dao and Gu, Transformers are SSMs: generalized models and efficient algorithms through structured state space
     duality, ICML 2024. B and C are shared by all heads. The short convolution before the cell is that of `--block`.
     Not in torch.nn.
+
+    >>> recur.make_cell("mamba2:num_heads=2").shapes(3, 8)["weight_ih"]     # v, B, C, Δ and z
+    (26, 3)
     """
 
     name = "mamba2"

@@ -192,7 +192,8 @@ class MatrixCell(Cell):
         if isinstance(declared := vars(cls).get("inputs"), Mapping):
             cls.gates = tuple(declared)
         if vars(cls).get("stabilised"):
-            cls.states, cls.initial = ("h", "S", "m"), {"h": 0.0, "m": -math.inf}
+            setattr(cls, "states", ("h", "S", "m"))  # noqa: B010  # of another length than above
+            cls.initial = {"h": 0.0, "m": 0.0}
         super().__init_subclass__(**kwargs)
 
     def __post_init__(self) -> None:
@@ -261,14 +262,15 @@ class MatrixCell(Cell):
     def split(self, share: Tensor) -> Sequence[Tensor]:
         H = self.units(share.shape[-1])
         heads = self.dims(H).heads
-        parts = share.split(self.gate_widths(H), dim=-1)
+        parts: Sequence[Tensor] = share.split(self.gate_widths(H), dim=-1)
         return [
             part.unflatten(-1, (1 if name in self.shared else heads, -1))
             for name, part in zip(self.gates, parts, strict=True)
         ]
 
     def blocks(self, rows: Tensor) -> Sequence[Tensor]:
-        return rows.split(self.gate_widths(self.units(len(rows))))
+        blocks: Sequence[Tensor] = rows.split(self.gate_widths(self.units(len(rows))))
+        return blocks
 
     # One step ---------------------------------------------------------------------------------------------
 
@@ -285,7 +287,8 @@ class MatrixCell(Cell):
         """Run the step on any kind of state, and check that it returns a state of that kind and an output."""
         result = self.step(x, S, w) if self.extras else self.step(x, S)
         if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[0], MatrixState):
-            got = f"{len(result)} values" if isinstance(result, tuple | list) else type(result).__name__
+            named = "the state alone" if isinstance(result, MatrixState) else type(result).__name__
+            got = f"{len(result)} values" if isinstance(result, tuple | list) else named
             raise CellError(f"{type(self).__name__}.step must return the state and the output, (S, o), got {got}")
         return result[0], result[1]
 

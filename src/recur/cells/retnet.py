@@ -18,6 +18,9 @@ class RetNet(MatrixCell):
 
     Sun et al., Retentive network: a successor to transformer for large language models, 2023. Without the paper's
     rotation of q and k by position. Not in torch.nn.
+
+    >>> recur.Recurrent("retnet:num_heads=2", 3, 8)(torch.randn(2, 50, 3)).outputs.shape
+    torch.Size([2, 50, 8])
     """
 
     name = "retnet"

@@ -21,6 +21,9 @@ class RWKV6(MatrixCell):
     Peng et al., Eagle and Finch: RWKV with matrix-valued states and dynamic recurrence, COLM 2024. The paper mixes each
     token with the one before it (token shift), which the short convolution of `--block` contains; its normalisation is
     a LayerNorm per head. The biases of w start from −6 up to −1. Not in torch.nn.
+
+    >>> recur.Recurrent("rwkv6", 3, 4)(torch.randn(2, 50, 3)).outputs.shape
+    torch.Size([2, 50, 4])
     """
 
     name = "rwkv6"

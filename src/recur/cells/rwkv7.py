@@ -22,6 +22,9 @@ class RWKV7(MatrixCell):
     Peng et al., RWKV-7 "Goose" with expressive dynamic state evolution, 2025. The paper mixes each token with the one
     before it (token shift), which the short convolution of `--block` contains; its projections of w, a and g have low
     rank, its normalisation is a LayerNorm per head, and upper layers mix v with that of the first. Not in torch.nn.
+
+    >>> recur.Recurrent("rwkv7", 3, 4)(torch.randn(2, 50, 3)).outputs.shape
+    torch.Size([2, 50, 4])
     """
 
     name = "rwkv7"

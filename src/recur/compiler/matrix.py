@@ -9,15 +9,15 @@ linear is postponed until the reads are known: it may reach the output, and is r
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recur.cells.cell import Weights
+from recur.cells._cache import cache_of
 from recur.cells.matrix import MatrixCell, MatrixState
 from recur.cells.tensors import Tensors
 from recur.errors import CellError, RecurError
@@ -182,6 +182,9 @@ AFFINE: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+Maximum = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
 @dataclass
 class Tape:
     """What the symbolic states of one trace share."""
@@ -193,6 +196,8 @@ class Tape:
     """(B, T, 1, 1), bool: steps after the end of a row, which must leave the state as it is."""
     m_start: Tensor | None
     """(B, heads, 1): the stabiliser before the first step."""
+    maximum: Maximum
+    """Computes the stabiliser of every step, and that before every step."""
     reads: list[Tensor] = field(default_factory=list)
     decay: str = "none"
     m: Tensor | None = None
@@ -223,7 +228,9 @@ class SymbolicState(MatrixState):
         found = _log(tape.like.new_tensor(a) if not isinstance(a, Tensor) else a) if log is None else log
         found = found if isinstance(found, Tensor) else tape.like.new_tensor(found)
         if found.dim() > tape.like.dim():
-            raise NotLinearError("its decay is a full K × V matrix: an element-wise recurrence without a chunkwise form")
+            raise NotLinearError(
+                "its decay is a full K × V matrix: an element-wise recurrence without a chunkwise form"
+            )
         if found.shape[-1:] not in ((), (1,), (tape.K,)):
             raise CellError(f"S.scale takes one number per head or K={tape.K}, got {tuple(found.shape)}")
         if found.shape[-1:] == (tape.K,) and tape.K > 1:
@@ -256,20 +263,18 @@ class SymbolicState(MatrixState):
         """Return the key and the decay divided by e^m; m is a running maximum, computed for all tokens."""
         tape = self._tape
         if tape.m_start is None:
-            raise CellError("S.write(k, y, log=…) needs a stabiliser; declare `stabilised = True`")
+            raise CellError(
+                "the state has no stabiliser m, which S.write(k, y, log=…) needs; declare `stabilised = True`"
+            )
         if self._writes:
             raise NotLinearError("a stabilised state has a chunkwise form for one scale before one write")
         log = log.expand(torch.broadcast_shapes(log.shape, tape.like.shape))
         log_f = torch.zeros_like(tape.like) if self._log_a is None else self._log_a
         if tape.pad is not None:
             log = log.masked_fill(tape.pad, -torch.inf)
-        m = running_maximum(log_f, log, tape.m_start)
-        before = torch.cat([tape.m_start[:, None], m[:, :-1]], dim=1)
-        empty = before == -torch.inf  # nothing is stored yet, so that any decay is right
+        m, before = tape.maximum(log_f, log, tape.m_start)
         tape.m, tape.decay = m, "scalar"
-        decay = torch.where(empty, 0.0, log_f + torch.where(empty, 0.0, before) - torch.where(empty, 0.0, m))
-        weight = torch.exp(log - torch.where(m == -torch.inf, 0.0, m))
-        return k * weight, decay
+        return k * torch.exp(log - m), log_f + before - m
 
     def read(self, q: Any) -> Any:
         tape = self._tape
@@ -284,11 +289,11 @@ class SymbolicState(MatrixState):
         return found
 
 
-def running_maximum(log_f: Tensor, log_i: Tensor, start: Tensor) -> Tensor:
-    """Return m_t = max(log f_t + m_{t−1}, log i_t) for all t, (B, T, …), from m_0 (B, …)."""
+def running_maximum(log_f: Tensor, log_i: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Return m_t = max(log f_t + m_{t−1}, log i_t) and m_{t−1} for all t, (B, T, …), from m_0 (B, …)."""
     F = log_f.cumsum(1)
-    highest = torch.maximum((log_i - F).cummax(1).values, start[:, None])
-    return F + highest
+    m = F + torch.maximum((log_i - F).cummax(1).values, start[:, None])
+    return m, torch.cat([start[:, None], m[:, :-1]], dim=1)
 
 
 def _log(a: Tensor) -> Tensor:
@@ -301,13 +306,18 @@ def _log(a: Tensor) -> Tensor:
 
 
 def trace_matrix(
-    cell: MatrixCell, x: Tensors, w: Tensors, K: int, pad: Tensor | None = None, m_start: Tensor | None = None
+    cell: MatrixCell,
+    x: Tensors,
+    w: Tensors,
+    K: int,
+    pad: Tensor | None = None,
+    m_start: Tensor | None = None,
+    maximum: Maximum = running_maximum,
 ) -> NormalForm:
     """Call the step with all tokens, x (B, T, heads, …), and return its normal form."""
     heads = next((part.shape[-2] for part, name in zip(x, x._fields, strict=True) if name not in cell.shared), 1)
     lead = x[0].shape[:2]
-    tape = Tape(x[0].new_empty(()).expand(*lead, heads, 1), K, pad, m_start)
-    tape.like = x[0].new_zeros(1).expand(*lead, heads, 1)
+    tape = Tape(x[0].new_zeros(1).expand(*lead, heads, 1), K, pad, m_start, maximum)
     try:
         state, output = cell.call_step(x, SymbolicState(tape), w)
     except RecurError:
@@ -364,10 +374,20 @@ class MatrixForm:
 
 def matrix_form(cell: MatrixCell) -> MatrixForm | str:
     """Return the class of a cell's normal form, or why it has none."""
+    cache = cache_of(cell)
+    if cache.matrix is None:
+        # Tracing must not see the modes of the caller's thread: transforms, exporting, inference mode.
+        with ThreadPoolExecutor(1) as thread:
+            cache.matrix = thread.submit(_find_form, cell).result()
+    found: MatrixForm | str = cache.matrix
+    return found
+
+
+def _find_form(cell: MatrixCell) -> MatrixForm | str:
     H = cell.num_heads * 4 if cell.num_heads else 4
     dims = cell.dims(H)
     generator = torch.Generator().manual_seed(0)
-    with torch.no_grad(), contextlib.suppress():
+    with torch.no_grad():
         shapes = cell.shapes(2, H)
         share = torch.rand(1, 2, shapes["weight_ih"][0], generator=generator) * 0.5 + 0.25
         x = cell.tuple_of("x")._make(cell.split(share))
@@ -377,4 +397,6 @@ def matrix_form(cell: MatrixCell) -> MatrixForm | str:
             form = trace_matrix(cell, x, w, dims.K, m_start=start)
         except NotLinearError as error:
             return str(error)
+    if not form.R or not form.P:
+        return "its step never writes to S" if form.R else "its step never reads S"
     return MatrixForm(form.decay, len(form.R), len(form.P), any(form.A), form.m is not None)

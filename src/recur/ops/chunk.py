@@ -5,17 +5,18 @@ For the recurrence of `recur.compiler.matrix`, with G the cumulated decay of a c
     (I − F) E = R̃ S₀ + L U        R̃_t = G_{t−1} r_t,   L[t,i; s,j] = r_tiᵀ (G_{t−1} / G_s) p_sj  for s < t,   F = L A
     S_C = G_C S₀ + Σ_s (G_C / G_s) p_s y_sᵀ,   y = u + A e
 
-All chunks are prepared at once; what runs in sequence is one product per chunk, S_C = M S₀ + N. The adjoint Λ_t = ∂L/∂S_t
-obeys the same recurrence in reversed time, with reads and writes exchanged:
+All chunks are prepared at once; what runs in sequence is one product per chunk, S_C = M S₀ + N. The adjoint
+Λ_t = ∂L/∂S_t obeys the same recurrence in reversed time, with reads and writes exchanged:
 
     ȳ_j = Λ_tᵀ p_j        ē_i = Ē_i + Σ_j A_ji ȳ_j        Λ_{t−1} = ξ_t (diag(a_t) Λ_t + Σ_i r_i ē_iᵀ)
 
-so that `solve` serves both passes, and ξ (truncated backpropagation) is exact at every step. Ratios of decays are sums of
-logarithms over the steps between s and t, never a division by a cumulated decay: a may be 0.
+so that `solve` serves both passes, and ξ (truncated backpropagation) is exact at every step. Ratios of decays are sums
+of logarithms over the steps between s and t, never a division by a cumulated decay: a may be 0.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,10 +27,10 @@ from torch.nn.functional import linear, pad
 from recur.cells.cell import State
 from recur.cells.matrix import Dims, MatrixCell
 from recur.compat import in_transform
-from recur.compiler.matrix import NormalForm, matrix_form, resolve_output, trace_matrix
+from recur.compiler.matrix import NormalForm, matrix_form, resolve_output, running_maximum, trace_matrix
 from recur.errors import BackendError
-from recur.ops.call import ScanCall
-from recur.ops.parallel import SegmentBlocks
+from recur.ops.call import ScaleGradient, ScanCall
+from recur.ops.parallel import SegmentBlocks, affine_scan
 
 CHUNK = {"none": 64, "scalar": 64, "vector": 16}
 """The number of steps of a chunk, by the class of the decay: a vector decay needs K masks of chunk × chunk."""
@@ -81,8 +82,8 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
     states: list[State] = []
     for k, (part, rows) in enumerate(zip(grid.spread(share), grid.rows, strict=True)):
         start = None if call.start is None else tuple(value[rows] for value in call.start)
-        ended = torch.arange(part.shape[0], device=part.device) >= steps[rows, None]
-        xi = None if edges is None else edges[k][..., 0].t()
+        ended = torch.arange(part.shape[0], device=part.device) >= steps[rows, None]  # (rows, T)
+        xi = None if edges is None else edges[k][..., 0].t().masked_fill(ended, 1.0)
         outputs, state = run_block(cell, dims, part.transpose(0, 1), w, start, ended, xi)
         found.append(outputs.transpose(0, 1))
         states.append(state)
@@ -110,8 +111,9 @@ def run_block(
     mask = None if ended is None else ended[..., None, None]
     m_start = None
     if cell.stabilised:
-        m_start = share.new_full((B, dims.heads, 1), -torch.inf) if start is None else start[2][..., None]
-    form = trace_matrix(cell, x, w, dims.K, mask, m_start)
+        m_start = share.new_zeros(B, dims.heads, 1) if start is None else start[2][..., None]
+    maximum = running_maximum if xi is None else functools.partial(truncated_maximum, xi.to(share.dtype))
+    form = trace_matrix(cell, x, w, dims.K, mask, m_start, maximum)
     S0 = (
         share.new_zeros(B, dims.heads, dims.K, dims.columns)
         if start is None
@@ -156,6 +158,23 @@ def solve_form(form: NormalForm, dims: Dims, S0: Tensor, xi: Tensor | None = Non
     return list(reads), last.view(B, heads, dims.K, V)
 
 
+def truncated_maximum(xi: Tensor, log_f: Tensor, log_i: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the running maximum and the one before every step; the gradient carried to m_{t−1} is multiplied by ξ_t.
+
+    Given which argument of the maximum is larger, m is an affine recurrence.
+    """
+    with torch.no_grad():
+        _, before = running_maximum(log_f, log_i, start)
+        carried = log_f + before >= log_i
+    b = torch.where(carried, log_f, log_i)
+    across = xi.t()[..., None]
+    by_time = [part.squeeze(-1).transpose(0, 1) for part in (carried.to(b.dtype), b)]
+    m = affine_scan([by_time[0]], [by_time[1]], [start.squeeze(-1)], across, bounded=True)[0]
+    m = m.transpose(0, 1)[..., None]
+    before = torch.cat([start[:, None], m[:, :-1]], dim=1)
+    return m, ScaleGradient.apply(xi[..., None, None], None, before)[0]
+
+
 def _number(value: Tensor | float, like: Tensor) -> Tensor:
     return value if isinstance(value, Tensor) else like.new_tensor([value])
 
@@ -193,8 +212,8 @@ def decays_of(log_a: Tensor | None, like: Tensor) -> Decays:
 def pairs(left: Tensor, decays: Tensor, right: Tensor) -> Tensor:
     """Return Σ_k left_tik decay_tsk right_sjk, (…, t, i, s, j)."""
     if decays.shape[-1] == 1:
-        found = torch.einsum("...tik,...sjk->...tisj", left, right)
-        return found * decays[..., :, None, :, :]
+        products: Tensor = torch.einsum("...tik,...sjk->...tisj", left, right)
+        return products * decays[..., :, None, :, :]
     return torch.einsum("...tik,...tsk,...sjk->...tisj", left, decays, right)
 
 
@@ -202,7 +221,8 @@ def chunked(value: Tensor, size: int) -> Tensor:
     """Split time into chunks, (N, T, …) → (N, T / size, size, …), with zeros after the end."""
     T = value.shape[1]
     padded = pad(value, (*[0] * (2 * value.dim() - 4), 0, -T % size))
-    return padded.unflatten(1, (-1, size))
+    split: Tensor = padded.unflatten(1, (-1, size))
+    return split
 
 
 def solve(
@@ -210,7 +230,7 @@ def solve(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the reads E (N, chunks, C, J, V), the states before every chunk (N, chunks, K, V), and the last one.
 
-    All arguments but S0 are chunked: P (N, chunks, C, M, K), R (N, chunks, C, J, K), A (N, chunks, C, M, J), U (…, M, V).
+    All arguments but S0 are chunked: P (N, chunks, C, M, K), R (…, J, K), A (…, M, J), U (…, M, V).
     """
     C, J = R.shape[2], R.shape[3]
     V = U.shape[-1]
@@ -247,10 +267,10 @@ def solve(
 def solve_composite(
     log_a: Tensor | None, P: Tensor, R: Tensor, A: Tensor | None, U: Tensor, S0: Tensor, size: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the reads (N, T, J, V) and the last state by operations that autograd differentiates, any number of times."""
+    """Return the reads (N, T, J, V) and the last state by operations that autograd can differentiate repeatedly."""
     T = P.shape[1]
-    log_a, P, R, A, U = (None if part is None else chunked(part, size) for part in (log_a, P, R, A, U))
-    assert P is not None and R is not None and U is not None
+    P, R, U = (chunked(part, size) for part in (P, R, U))
+    log_a, A = (None if part is None else chunked(part, size) for part in (log_a, A))
     E, _, last = solve(log_a, P, R, A, U, S0, decays_of(log_a, P))
     return E.flatten(1, 2)[:, :T], last
 
@@ -271,10 +291,9 @@ class ChunkScan(torch.autograd.Function):
         S0: Tensor,
     ) -> tuple[Tensor, Tensor]:
         T = P.shape[1]
-        parts = [None if part is None else chunked(part, size) for part in (log_a, P, R, A, U)]
-        assert parts[1] is not None and parts[2] is not None and parts[4] is not None
-        decays = decays_of(parts[0], parts[1])
-        E, starts, last = solve(parts[0], parts[1], parts[2], parts[3], parts[4], S0, decays)
+        parts = [chunked(part, size) for part in (P, R, U)]
+        logs, coefficients = (None if part is None else chunked(part, size) for part in (log_a, A))
+        E, starts, last = solve(logs, parts[0], parts[1], coefficients, parts[2], S0, decays_of(logs, parts[0]))
         reads = E.flatten(1, 2)[:, :T]
         ctx.size = size
         ctx.set_materialize_grads(True)
@@ -289,8 +308,8 @@ class ChunkScan(torch.autograd.Function):
             if xi is not None:
                 raise BackendError("a truncated backward pass that is itself recorded needs backend='loop'")
             given = [log_a, P, R, A, U, S0]
-            views = [None if part is None else part.view_as(part) for part in given]
-            made = solve_composite(*views, ctx.size)
+            views: list[Any] = [None if part is None else part.view_as(part) for part in given]
+            made = solve_composite(views[0], views[1], views[2], views[3], views[4], views[5], ctx.size)
             wanted = [part for part in views if part is not None]
             found = iter(torch.autograd.grad(made, wanted, (of_reads, of_last), create_graph=True, allow_unused=True))
             return None, None, *(None if part is None else next(found) for part in views)
