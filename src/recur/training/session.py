@@ -147,6 +147,10 @@ def resume(
         return Run.open(path, writing=True, trust=trust) if group.is_main else NullRun.open(path, trust=trust)
 
     with _process_restored(), _writing(Path(path), lambda: _main_first(group, open_run)) as run:
+        if not run.manifest.checkpoints:
+            raise RunError(
+                f"{path} has no checkpoint to resume from: it was saved to be used; train a new run --from it"
+            )
         options = options_of_run(run)
         if device is not None:
             options = move_options(options, pick_device(device))
