@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
-from recur.cells import Cell
+from recur.cells import Cell, MatrixCell
 from recur.cells.cell import check_cell, check_projection
 from recur.cells.contract import check_step, versions_of
 from recur.compiler.equations import equations_of
+from recur.compiler.matrix import matrix_form
 from recur.compiler.programs import assembled
 from recur.diagnostics.gradient_flow import flow
 from recur.diagnostics.subject import Subject
@@ -32,7 +33,8 @@ Result = TypeVar("Result")
 
 def units(cell: Cell, H: int) -> int:
     """About so many, divided into heads."""
-    return max(H // cell.heads, 1) * cell.heads
+    heads = cell.num_heads or 1 if isinstance(cell, MatrixCell) else cell.heads
+    return max(H // heads, 1) * heads
 
 
 def network(cell: Cell, D: int, H: int, dtype: torch.dtype = torch.float32) -> Recurrent:
@@ -260,6 +262,9 @@ def _kind(cell: Cell) -> JsonObject:
         kind["projectable"] = False
     if pointwise:
         kind["equations"], kind["derivative"] = equations_of(cell)
+    if isinstance(cell, MatrixCell):
+        form = matrix_form(cell)
+        kind["matrix"] = [f"no chunkwise form: {form}"] if isinstance(form, str) else form.lines
     return kind
 
 
@@ -283,7 +288,7 @@ def try_backends(cell: Cell) -> tuple[dict[str, str], str]:
             found[backend] = "runs" if off < AGREES else f"gives other numbers than the loop, off by {off:.2g}"
         except BackendError as error:
             found[backend] = str(error).partition(" cannot run this: ")[2].partition("; take backend=")[0] or str(error)
-    return found, scan(cell, net.weights(), x).trace.backend
+    return found, scan(cell, net.weights(), x.repeat(1, 20, 1)).trace.backend
 
 
 def _off(a: Tensor, b: Tensor) -> float:
