@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Opening, Output
+from recur.cli.options import Opening, Output, open_model
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError, shown
 from recur.utils.files import new_figure, save_figure
@@ -83,6 +83,7 @@ def predict(
     figure: Path | None = None,
     anomalies: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
+    threads: int = 0,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -127,11 +128,13 @@ def predict(
         deviations it is off, and the share of validation errors that were as large.
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     """
     from recur.data.text.labelled import read_standard_input
 
     screen = Screen(output)
-    model, files = open_runs(models, device, opening.trust)
+    model, files = open_runs(models, device, opening.trust, threads)
     asked: JsonObject = {
         "beam": beam,
         "nbest": nbest,
@@ -201,15 +204,14 @@ def no_run(named: Sequence[Path]) -> str:
     return f"no run{among}: a run is a folder with a manifest.json"
 
 
-def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predictor[Any], list[str]]:
+def open_runs(models: Sequence[Path], device: str, trust: bool, threads: int = 0) -> tuple[Predictor[Any], list[str]]:
     """Open the runs among the paths as one model; return it and the other paths."""
     from recur.runs import is_run
-    from recur.tasks import open_predictor
 
     runs = [path for path in models if is_run(path)]
     if not runs:
         raise OptionError(no_run(models))
-    return open_predictor(runs, device, trust), [str(path) for path in models if not is_run(path)]
+    return open_model(runs, device, trust, threads), [str(path) for path in models if not is_run(path)]
 
 
 class _Lines:

@@ -28,6 +28,7 @@ def resume(
     steps: int | None = None,
     minutes: float | None = None,
     device: str | None = None,
+    threads: int | None = None,
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -48,6 +49,8 @@ def resume(
         Train this many more minutes.
     device
         cpu, cuda, cuda:N or auto; default: the device of the run.
+    threads
+        CPU threads; default: those of the run. Another number rounds differently.
     """
     hush(launch())
     from recur.tasks import options_of_run
@@ -61,6 +64,7 @@ def resume(
         before = options_of_run(Run.open(run), code=False)
         given = device or before.device, before.compress
     more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes, "device": device}
+    more["threads"] = threads
     more |= {"trust": opening.trust, "changed_text": opening.changed_text}
     more["allow_path"] = opening.allow_path
     screen = Screen(output, silent=at.rank > 0)

@@ -90,7 +90,7 @@ def serve(
     products
         Read weights of recurrent layers as bfloat16 or int8.
     threads
-        For the models; all cores but one, if 0.
+        CPU threads of the models; 0: as many as they were trained with, but at most all cores but one.
     """
     screen = Screen(output)
     _check(port, host, token, no_token, sessions)

@@ -233,7 +233,9 @@ def _rest(
     *,
     task: Annotated[str | None, Parameter(help="Task; by default recognised from the file.", group=RUN)] = None,
     config: Annotated[Path | None, Parameter(help="TOML file with options; flags override it.", group=RUN)] = None,
-    out: Annotated[Path | None, Parameter(help="Run folder; default: runs/NAME-TIME.", group=RUN)] = None,
+    out: Annotated[
+        Path | None, Parameter(name=["--out", "-o"], help="Run folder; default: runs/NAME-TIME.", group=RUN)
+    ] = None,
     folds: Annotated[
         int | None,
         Parameter(help="Cross-validation with this many folds.", group=RUN),

@@ -28,7 +28,7 @@ from torch.nn.functional import embedding
 from recur.baselines.classifiers import LinearTextClassifier
 from recur.data.text import BOS, EOS
 from recur.data.text.tokenizers import CASINGS
-from recur.decoding.sampling import FORBIDDEN_TOKENS
+from recur.decoding.sampling import FORBIDDEN_TOKENS, forbidden_tokens
 from recur.export.graphs import Graph, NetworkStates, PortableModel, TensorSpec, capture, flatten_state, prepare_model
 from recur.models import ConditionalModel, LanguageModel, Seq2Seq
 from recur.models.classifiers import Classifier, Regressor, SequenceEncoder, Transcriber
@@ -395,7 +395,7 @@ def build_language_model(predictor: Language) -> PortableModel:
     settings = {
         "first": first_input(predictor.vocab),
         "backward": predictor.backward,
-        "never": list(FORBIDDEN_TOKENS),
+        "never": forbidden_tokens(predictor.model),
     }
     network = model.recurrent if isinstance(model.recurrent, Recurrent) else None
     return PortableModel(

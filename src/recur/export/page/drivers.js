@@ -22,7 +22,7 @@ class LanguageModel {
     this.backward = about.settings.backward;
     this.carried = carriedBy(about, "step");
     this.start = startOf(about);
-    this.never = NEVER_WRITTEN;
+    this.never = about.settings.never;
     this.ends = false;
   }
   begin() { return this.start; }
