@@ -158,8 +158,8 @@ def resume(
         task: Task[Any, Any, Any, Any] = task_of(here)
         data = task.read(run.vocabs)
         trainer = Trainer(run, task, data, callback, stop, group)
-        for note in trainer.restore():
-            callback(Event("note", {"text": note}))
+        for damage in trainer.restore():
+            callback(Event("warning", {"text": damage}))
         _check_equal(group, options, run.vocabs, f"{task.describe(data)}, step {trainer.step}")
         more = bool(epochs or steps or minutes)
         if more:

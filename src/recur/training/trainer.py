@@ -419,7 +419,7 @@ class Trainer:
             entry |= summarize_steps(seen, self.options.grad_clip)
             if self.task.likelihood:
                 entry["train_perplexity"] = perplexity(entry["train_loss"])
-            entry["rate"] = float(self.optimizer.param_groups[-1]["lr"])
+            entry["lr"] = float(self.optimizer.param_groups[-1]["lr"])
         return entry
 
     def _evaluate(self) -> None:
