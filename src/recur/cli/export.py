@@ -59,7 +59,7 @@ def export(
     name
         C: prefix of all names; default model.
     plain
-        Text classifiers: --no-plain exports the network without the n-gram models.
+        Text classifiers and taggers: --no-plain exports the network without the linear model of the blend.
     """
     from recur.export import TARGETS
     from recur.export import export as write

@@ -231,7 +231,7 @@ class Language(Predictor[LanguageModel]):
 
     def perplexity(self, text: str | Corpus) -> float:
         """Return the perplexity of a text, with the state carried through it."""
-        ids = self.vocab.encode(normalised(text)) if isinstance(text, str) else self.vocab.encode_corpus(text)
+        ids = self.vocab.encode_corpus(text) if isinstance(text, Corpus) else self.vocab.encode(normalised(text))
         return perplexity(mean_loss(self.model, self._scored(ids), first_input(self.vocab)))
 
     def logprobs(self, ids: Ids) -> Floats:
