@@ -82,6 +82,7 @@ def predict(
     attention: Annotated[bool, Parameter(negative="")] = False,
     figure: Path | None = None,
     anomalies: Annotated[bool, Parameter(negative="")] = False,
+    threshold: float | None = None,
     device: str = "auto",
     threads: int = 0,
     opening: Opening = Opening(),  # noqa: B008  frozen
@@ -122,10 +123,13 @@ def predict(
         Of models that write from a source: which of its symbols each symbol written looked at most; all weights with
         --json.
     figure
-        Draw those weights to this file (.png, .svg or .pdf), of the first six inputs.
+        Write a figure to this file (.png, .svg or .pdf): forecasts after their history, or the attention weights of the
+        first six inputs.
     anomalies
         Of forecasters: not what follows, but how surprising each value of the file is, one step ahead: how many
         deviations it is off, and the share of validation errors that were as large.
+    threshold
+        With --anomalies: p-value below which a value counts as an anomaly; default 0.01.
     device
         cpu, cuda, cuda:N or auto.
     threads
@@ -146,12 +150,15 @@ def predict(
     asked |= {"lm": lm, "lm_weight": lm_weight}
     asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     options: JsonObject = {name: value for name, value in asked.items() if value is not None}
-    if figure is not None and model.task.name == "forecast":
-        raise OptionError(f"--figure draws attention; recur eval {model.run.path} --figure {figure} draws forecasts")
-    if attention or figure is not None:
+    forecasts = model.task.name == "forecast"
+    if forecasts and figure is not None:
+        options["figure"] = figure
+    if attention or (figure is not None and not forecasts):
         options["attention"] = True
     if anomalies:
         options["anomalies"] = True
+    if threshold is not None:
+        options["threshold"] = threshold
     looked: list[JsonObject] = []
     if nbest is not None and beam is None:
         options["beam"] = nbest
@@ -175,7 +182,11 @@ def predict(
         inputs = iter([files])
     elif not files and not model.takes_lines:
         inputs = iter([[line for lines in inputs for line in lines]])
+    header = model.header(**options)
     for lines in inputs:
+        if header:
+            screen.write(header)
+            header = ""
         for row in model.predictions(lines, **options):
             cut += bool(row.get("cut"))
             unknown.update(set(row.get("unknown", ())))
@@ -183,14 +194,15 @@ def predict(
                 screen.write(model.write(row, made, made.get("score") if several else None))
             if attention:
                 screen.write("\n".join(in_words(row["attention"])))
-            if figure is not None and len(looked) < PANELS:
+            if figure is not None and not forecasts and len(looked) < PANELS:
                 looked.append(row["attention"])
             if screen.json:
                 found.append(row if several else {name: value for name, value in row.items() if name != "nbest"})
         sys.stdout.flush()
-    if figure is not None and looked:
+    if looked and figure is not None:
         draw(looked, figure)
-        screen.note(f"drawn to {figure}")
+    if figure is not None and (looked or forecasts):
+        screen.note(f"written to {figure}")
     if cut:
         screen.note(f"{cut} did not end by themselves and were cut; --max-length of training is the bound")
     if unknown:

@@ -23,13 +23,13 @@ class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
     """Values that follow those of the texts, series by series, to test on; else the last ones of the texts are."""
 
     target: tuple[str, ...] = ()
-    """The columns to forecast; all columns of numbers, if not given. Repeat it for several."""
+    """Columns to forecast, as in `--target a b` or `--target a,b`; default: all columns of numbers."""
 
     covariates: tuple[str, ...] = ()
-    """Columns that are known ahead. Repeat it for several."""
+    """Columns that are known ahead, as in `--covariates a b` or `--covariates a,b`."""
 
     past_covariates: tuple[str, ...] = ()
-    """Columns that are known until now only. Repeat it for several."""
+    """Columns that are known until now only, as in `--past-covariates a b`."""
 
     static: tuple[str, ...] = ()
     """In a long table: columns that are the same for all rows of a series. Repeat it for several."""
