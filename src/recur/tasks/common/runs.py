@@ -167,7 +167,7 @@ AROUND = 4
 
 def _find_text(run: Run, name: str, known: Fingerprint, changed: bool, allow_path: Sequence[str | Path]) -> str:
     from recur.data.text.sources import files_of, fingerprint, is_there
-    from recur.runs.trust import check_allowed
+    from recur.runs.trust import allow_text, check_allowed
 
     recorded = replace(
         known, name=relative_path(run.path, name)
@@ -194,10 +194,12 @@ def _find_text(run: Run, name: str, known: Fingerprint, changed: bool, allow_pat
         return name
     given = [Path(path) for path in allow_path]
     folders = [*given, Path(), run.path, *run.path.absolute().parents[:AROUND]]
-    below = Path(*(part for part in Path(known.name).parts if part not in ("..", "/")))  # without the way up
-    beside = [folder / inner for folder in folders for inner in dict.fromkeys((Path(name).name, str(below)))]
+    parts = [part for part in Path(name).parts if part not in ("..", "/")]
+    ends = [Path(*parts[-count:]) for count in range(1, min(len(parts), AROUND) + 1)]  # a.csv, data/a.csv, …
+    beside = [folder / end for folder in folders for end in ends]
     for other in map(str, (*(path for path in given if path.is_file()), *beside)):
         if may_open(other) and fingerprint(other, known.bytes)[1] == known.sha256:
+            allow_text(replace(known, name=relative_path(run.path, other)))  # the same content, where it is now
             return other
     raise RunError(
         f"no file {name!r}, which {run.path} learned from ({known.bytes:,} bytes, SHA-256 {known.sha256}); "
