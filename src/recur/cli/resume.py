@@ -29,6 +29,7 @@ def resume(
     minutes: float | None = None,
     device: str | None = None,
     threads: int | None = None,
+    log: tuple[str, ...] = (),
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -51,6 +52,8 @@ def resume(
         cpu, cuda, cuda:N or auto; default: the device of the run.
     threads
         CPU threads; default: those of the run. Another number rounds differently.
+    log
+        Also log the metrics to tensorboard, mlflow or wandb; repeat it for several.
     """
     hush(launch())
     from recur.tasks import options_of_run
@@ -69,4 +72,4 @@ def resume(
     more["allow_path"] = opening.allow_path
     screen = Screen(output, silent=at.rank > 0)
     with process_group(at, *given) as group:
-        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, group=group))
+        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, group=group), log)
