@@ -227,7 +227,7 @@ def fit_columns(shown: Table, console: Console) -> None:
         names = shown.columns[0]
         longest = max((len(str(cell)) for cell in (names.header, *names.cells)), default=0)
         room = max(SHORTEST, longest - max(0, width() - most))
-        names._cells = [_shortened(cell, room) for cell in names.cells]
+        names._cells = [_shortened(cell, room) if isinstance(cell, str) else cell for cell in names.cells]
         left_out = 0
         while width() > most and len(shown.columns) > 2:
             shown.columns.pop()
@@ -242,9 +242,9 @@ COLUMNS = 80
 """Width of tables where the output is no terminal."""
 
 
-def _shortened(cell: object, most: int) -> object:
+def _shortened(cell: str, most: int) -> str:
     """Return a name without its middle if it is too long: the ends of paths and options tell them apart."""
-    if not isinstance(cell, str) or len(cell) <= most:
+    if len(cell) <= most:
         return cell
     head = (most - 1) // 3
     return f"{cell[:head]}…{cell[len(cell) - (most - 1 - head) :]}"

@@ -10,7 +10,7 @@ or by a convolution over three characters with maxout and a maximum over the wor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -338,4 +338,4 @@ class TaggerEnsemble(TagScorer):
 
     def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
         """Return scores (B, W, classes)."""
-        return torch.stack([member.scores(words) for member in self.members]).mean(0)
+        return torch.stack([cast(TagScorer, member).scores(words) for member in self.members]).mean(0)

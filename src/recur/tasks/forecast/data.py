@@ -324,7 +324,7 @@ def zero_steps(one: Series, n: int, s: RowSettings) -> np.ndarray:
     """
     length, V = len(one) + s.horizon, one.values.shape[1]
     found = np.zeros((length, V), bool)
-    groups: list[Floats] = [(one.start + np.arange(length)) % s.season] if s.season > 1 else []
+    groups: list[Floats] = [(one.start + np.arange(length, dtype=np.float64)) % s.season] if s.season > 1 else []
     for column in np.asarray(one.future, np.float64).T:
         if len(np.unique(column[~np.isnan(column)])) == 2:
             groups.append(np.concatenate([column, np.full(max(length - len(column), 0), np.nan)])[:length])

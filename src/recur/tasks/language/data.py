@@ -75,7 +75,8 @@ def load_data(options: LanguageOptions, vocab: Vocab | None = None) -> LanguageD
     whole = ids_of(train, vocab), np.asarray(ids_of(valid, vocab))
     ids = [whole[0] if fitted else vocab.without_unseen(whole[0]), vocab.without_unseen(whole[1])]
     lost = len(whole[0]) - len(ids[0]), len(whole[1]) - len(ids[1])
-    data = LanguageData(vocab, *(in_reading_order(each, options) for each in ids), train, valid, lost)
+    held = in_reading_order(ids[1], options)
+    data = LanguageData(vocab, in_reading_order(ids[0], options), held, train, valid, lost)
     if len(data.train) < FEWEST:
         raise TextError(
             Message(

@@ -61,13 +61,14 @@ class BlendedTagger(WordTagger):
             found: Tensor = a * self(words)
             return found
         mine, other = self.parts(words)
-        return a * mine + b * other
+        blend: Tensor = a * mine + b * other
+        return blend
 
     @property
     def network_share(self) -> float:
         """Share of the network in the blend: 1 is the network alone, 0 the linear CRF alone."""
         a, b = self.shares.tolist()
-        return a / (a + b)
+        return float(a / (a + b))
 
 
 class LazyFeatureCRF:
