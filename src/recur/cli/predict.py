@@ -184,10 +184,10 @@ def predict(
         inputs = iter([[line for lines in inputs for line in lines]])
     header = model.header(**options)
     for lines in inputs:
-        if header:
-            screen.write(header)
-            header = ""
         for row in model.predictions(lines, **options):
+            if header:
+                screen.write(header)
+                header = ""
             cut += bool(row.get("cut"))
             unknown.update(set(row.get("unknown", ())))
             for made in row.get("nbest", [row]):

@@ -192,7 +192,7 @@ class Language(Predictor[LanguageModel]):
     def _scored(self, ids: Ids, name: str = "the text") -> Ids:
         """Return the ids of a text that have a probability, in reading order."""
         if not len(ids):
-            raise TextError(f"{name} has no token to score")
+            raise TextError(f"{name} has no token to measure")
         found = in_reading_order(self.vocab.without_unseen(ids), self.options)
         if not len(found):
             raise TextError(f"no token of {name} is in the vocabulary of {self.run.path}")
@@ -242,7 +242,7 @@ class Language(Predictor[LanguageModel]):
         nor scored: their entry is NaN.
         """
         if not len(ids):
-            raise TextError("there is no token to score")
+            raise TextError("there is no token to measure")
         read = in_reading_order(ids, self.options)
         values = np.full(len(read), np.nan)
         values[self.vocab.writable()[read]] = log_probabilities(self.model, self._scored(ids), first_input(self.vocab))
