@@ -82,7 +82,11 @@ def _rest(
     ] = None,
     out: Annotated[
         Path | None,
-        Parameter(help="Sweep folder; default: sweeps/NAME. An existing sweep is resumed.", group=RUN),
+        Parameter(
+            name=["--out", "-o"],
+            help="Folder of the sweep; default: sweeps/NAME. An existing sweep is resumed.",
+            group=RUN,
+        ),
     ] = None,
     resume: Annotated[Path | None, Parameter(help="Resume the sweep in this folder.", group=RUN)] = None,
     opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
@@ -191,6 +195,10 @@ def _show(screen: Screen, found: Sweep) -> None:
         screen.show(f"What trials differ by: {said}")
     if found.failures:
         screen.note(found.failures)
+    ties = found.ties()
+    if len(ties) > 1:
+        named = ", ".join(trial.run for trial in ties[:FIRST]) + (", …" if len(ties) > FIRST else "")
+        screen.show(f"{len(ties)} trials are level: {named}. The first of them counts as the best.")
     screen.show(f"The best is in {found.path / found.best.run}; train it again with", f"  {found.command}")
 
 
