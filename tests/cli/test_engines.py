@@ -69,8 +69,8 @@ def test_a_local_job_of_submitit(file: str, capsys: pytest.CaptureFixture[str]) 
         "--set",
         "timeout_min=3",
     ]
-    assert run(command) == 0
-    assert json.loads(capsys.readouterr().out)["out"] == "run"
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["out"] == "run"
     assert Run.open("run").machines()[0]["processes"] == 1
 
 
