@@ -72,9 +72,9 @@ def test_text_streams_into_the_page(visit: Visit) -> None:
     page.wait_for_selector(READY["write"])
     area = page.locator("textarea")
     area.fill("the ")
-    page.get_by_role("button", name="go on").click()
+    page.get_by_role("button", name="generate").click()
     page.wait_for_function("document.querySelector('textarea').value.length > 150")
-    page.get_by_role("button", name="go on").wait_for()
+    page.get_by_role("button", name="generate").wait_for()
 
 
 def test_a_span_is_dragged_over_and_similar_places_are_found(visit: Visit) -> None:

@@ -92,7 +92,6 @@ export const messages = {
   "instead_gradients": "它的梯度沿时间传到多远，由 X 光测量：",
   "instead_predict": "它是语言模型，续写文字：",
   "instead_see": "它的网络不沿时间传递状态，没有可以沿文本画出的值。它怎样看一个输入，见：",
-  "instead_unfold": "它由哪些部分组成，见 X 光；它怎样回答，见：",
   "instead_write": "它不续写文字，而是回答输入：",
   "jacobian": "最后一步的雅可比矩阵",
   "judged": "这里的平均误差：{own}；朴素预测为 {naive}。",
