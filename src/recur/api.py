@@ -98,7 +98,7 @@ def fit(
         answers: labels or targets, if `texts` is a list of inputs alone.
         task: by default, the task that the file implies, if that is unambiguous.
         out: folder of the run; by default a temporary one, which is removed with the model.
-        trust: execute the custom cell of the run that this one starts from (`from_`), though you have not trained with
+        trust: execute the custom cell of the run that this one starts from (`from_`), even if you have not trained with
             it.
         options: those of `recur train --task TASK --help`.
 
@@ -190,9 +190,9 @@ def load(
     """Return the model of a run, with its best weights.
 
     Args:
-        trust: execute the custom cell of the run, though you have not trained with it.
+        trust: execute the custom cell of the run, even if you have not trained with it.
         changed_text: accept training texts that were changed since.
-        allow_path: files outside of the run's folder that may be opened, though you have not trained with them.
+        allow_path: files outside of the run's folder that may be opened, even if you have not trained with them.
         task: refuse a run of any other task.
 
     >>> model = recur.fit("names.tsv", task="classify", hidden_size=8, steps=2, out="runs/names")
@@ -222,7 +222,7 @@ def from_pretrained(
         revision: branch, tag or commit of the repository.
         cache_dir: cache folder of the Hub's library.
         local_files_only: read the cache and do not connect to the Hub.
-        trust: execute the custom cell of the model, though you have not trained with it.
+        trust: execute the custom cell of the model, even if you have not trained with it.
 
     >>> model = recur.fit("names.tsv", task="classify", hidden_size=8, steps=2)
     >>> folder = model.save_pretrained("names-model")

@@ -62,16 +62,15 @@ def _rest(
     search: Annotated[
         list[str] | None,
         Parameter(
-            help="An option to search, by name or with a range: lr=0.001:0.01:log, hidden_size=64:256, cell=gru,lstm. "
-            "If not given, those of the task that are worth it and not typed. Repeat it for several.",
+            help="Option to search, by name or with a range: lr=0.001:0.01:log, hidden_size=64:256, cell=gru,lstm. "
+            "Default: the search space of the task. Repeat the option for several.",
             group=RUN,
         ),
     ] = None,
-    pruner: Annotated[
-        str, Parameter(help="Leave trials that fall behind: median, hyperband or none.", group=RUN)
-    ] = "median",
+    pruner: Annotated[str, Parameter(help="Stop bad trials early: median, hyperband or none.", group=RUN)] = "median",
     total_minutes: Annotated[
-        float | None, Parameter(help="Begin no trial after so many; --minutes is the budget of each.", group=RUN)
+        float | None,
+        Parameter(help="Start no trial after this many minutes; --minutes is the budget of one trial.", group=RUN),
     ] = None,
     storage: Annotated[
         str | None,
@@ -83,7 +82,7 @@ def _rest(
     ] = None,
     out: Annotated[
         Path | None,
-        Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
+        Parameter(help="Sweep folder; default: sweeps/NAME. An existing sweep is resumed.", group=RUN),
     ] = None,
     resume: Annotated[Path | None, Parameter(help="Resume the sweep in this folder.", group=RUN)] = None,
     opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
@@ -168,7 +167,7 @@ def _watch(screen: Screen, run: Any) -> None:
     _show(screen, found)
     screen.result(found.as_dict())
     if found.stopped:
-        screen.note(f"go on with: recur sweep --resume {shlex.quote(str(found.path))}")
+        screen.note(f"resume with: recur sweep --resume {shlex.quote(str(found.path))}")
         raise KeyboardInterrupt
 
 

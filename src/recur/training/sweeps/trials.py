@@ -69,7 +69,7 @@ def sweep(
     total_minutes    start no trial after so many minutes
     storage          Optuna storage that several processes share: a database URL, or a journal file
     out              folder of the sweep; by default sweeps/NAME. An existing sweep is resumed
-    trust            execute custom cells that an existing sweep folder names, though you have not trained with them
+    trust            execute custom cells that an existing sweep folder names, even if you have not trained with them
 
     The first trial has the task's defaults. Set `interrupt` from another thread to end after the current step. To
     resume a sweep that was stopped or killed, or to add trials, call this function again with the same arguments, or
