@@ -146,9 +146,9 @@ def test_every_diagram_is_drawn_without_a_run_and_with_one(visit: Visit) -> None
 def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     page = visit.open("runs")
     page.click("#language")
-    page.wait_for_function("document.querySelector('main h1').textContent === '训练记录'")
+    page.wait_for_function("document.querySelector('main h1').textContent === '运行'")
     page.click("#theme")
     page.reload()
     page.wait_for_selector("main h1")
-    assert page.inner_text("main h1") == "训练记录"
+    assert page.inner_text("main h1") == "运行"
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
