@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import _VF, Tensor, nn
 from torch._C import _functorch
+from torch._C._dynamo import eval_frame as _eval_frame
 from torch.autograd import forward_ad
 from torch.utils import _pytree
 
@@ -46,6 +47,16 @@ def constant_when_compiled(function: F) -> F:
     torch.compiler.assume_constant_result does the same, but imports the whole compiler.
     """
     vars(function)["_dynamo_marked_constant"] = True
+    return function
+
+
+def skip_when_compiling(function: F) -> F:
+    """Have torch.compile run a function and all that it calls in Python, where it is not part of a graph already.
+
+    torch.compiler.disable does the same, but imports the whole compiler, and refuses to be part of a graph.
+    """
+    skip = _eval_frame._FrameExecStrategy(_eval_frame._FrameAction.SKIP, _eval_frame._FrameAction.SKIP)
+    _eval_frame.set_code_exec_strategy(function.__code__, skip)
     return function
 
 

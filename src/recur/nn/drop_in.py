@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torch.types import Device
 
 from recur import cells
-from recur.compat import in_transform, is_eager, rnn_kernels
+from recur.compat import in_transform, is_eager, rnn_kernels, skip_when_compiling
 from recur.errors import OptionError, ShapeError
 from recur.nn.functional import check_weights_fit, fast_dropout
 from recur.nn.options import Connections, Depth, Dropout, Init, check_flag, check_integer
@@ -85,6 +85,7 @@ class _TorchLayer:
         )  # fmt: skip
         self._finish(cell, backend)
 
+    @skip_when_compiling
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Return outputs and the final state in torch.nn's shapes."""
         return self._run(input, hx, super().forward)
@@ -146,9 +147,9 @@ class _RecurrentLayer(Recurrent):
         """Return outputs and the final state in torch.nn's shapes."""
         if isinstance(input, Proxy):
             return _call_module(self, input, hx)
+        if _is_recorded(input):
+            return self._by_torch(input, hx, torch_forward)
         if isinstance(input, PackedSequence):
-            if _is_recorded(input.data):
-                return self._by_torch(input, hx, torch_forward)
             return self._run_packed(input, hx)
         if not isinstance(input, Tensor) or input.dim() not in (2, 3):
             got = tuple(input.shape) if isinstance(input, Tensor) else type(input).__name__
@@ -157,12 +158,25 @@ class _RecurrentLayer(Recurrent):
         x = input if batched else input[None] if self.batch_first else input[:, None]
         x = x if self.batch_first else x.transpose(0, 1)
         start = self._from_torch(hx, x.shape[0], batched)
-        if x.shape[0] == 0 or _is_recorded(input):
+        if x.shape[0] == 0 or self._is_one_small_step(x):
             return self._by_torch(input, hx, torch_forward)
         outputs, state, _ = self.run_layers(x, start)
+        outputs, state = self._with_torch_dtype(input, outputs, state)
         outputs = outputs if self.batch_first else outputs.transpose(0, 1).contiguous()
         outputs = outputs if batched else outputs.squeeze(0 if self.batch_first else 1)
         return outputs, self._to_torch(state, batched)
+
+    def _with_torch_dtype(self, x: Tensor, outputs: Tensor, state: NetworkState) -> tuple[Tensor, NetworkState]:
+        """Convert results of a GRU on the CPU to the dtype of its input: there, torch's GRU has it under autocast."""
+        if outputs.dtype == x.dtype or self.mode != "GRU" or x.device.type != "cpu":
+            return outputs, state
+        return outputs.to(x.dtype), tuple(self.cell.state([part.to(x.dtype) for part in layer]) for layer in state)
+
+    def _is_one_small_step(self, x: Tensor) -> bool:
+        """Return True for one step without gradients, on which the C++ core would spend more time than torch."""
+        if x.shape[1] != 1 or x.shape[0] >= LEAST_ROWS or self.mode not in ("GRU", "RNN_TANH", "RNN_RELU"):
+            return False
+        return self.backend == "auto" and x.device.type == "cpu" and is_eager(x) and not torch.is_grad_enabled()
 
     def _run_packed(self, packed: PackedSequence, hx: TorchState | None) -> tuple[PackedSequence, TorchState]:
         """Run packed sequences, in the order of the pack: the longest first."""
@@ -172,6 +186,7 @@ class _RecurrentLayer(Recurrent):
         if start is not None and order is not None:
             start = [tuple(part[order] for part in layer) for layer in start]
         outputs, state, _ = self.run_layers(x, start, lengths=lengths)
+        outputs, state = self._with_torch_dtype(x, outputs, state)
         if back is not None:
             state = tuple(self.cell.state([part[back] for part in layer]) for layer in state)
         data = pack_padded_sequence(outputs, lengths, batch_first=True).data
@@ -209,11 +224,13 @@ class _RecurrentLayer(Recurrent):
 TORCH_CLASSES = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
-def _is_recorded(x: Tensor) -> bool:
+def _is_recorded(x: object) -> bool:
     """Return True while torch.jit.trace or torch.onnx.export records, which need operators that others know."""
     if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
         return True
-    return not is_eager(x) and torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
+    return (
+        not (isinstance(x, Tensor) and is_eager(x)) and torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
+    )
 
 
 def _call_module(module: nn.Module, input: Proxy, *args: object) -> Proxy:
@@ -322,9 +339,11 @@ class _TorchCell:
         """Return the next state: h, or (h, c) of an LSTM."""
         if isinstance(input, Proxy):
             return _call_module(self, input, hx)
+        if _is_recorded(input):
+            _refuse_sigmoid(self)
+            return super().forward(input, hx)  # type: ignore[misc]
         state = self._checked_state(input, hx)
         if self.backend == "auto" and not self._prefers_native(input):
-            _refuse_sigmoid(self)
             own = self._parameters
             try:
                 if hx is None or input.dim() == 1:
@@ -363,11 +382,10 @@ class _TorchCell:
         It packs the weights at every call, which only a batch of many rows repays.
         """
         if self.kernel is None:
-            return not _is_recorded(x)
+            return True
         if self.hidden_size * len(self.cell.gates) < LEAST_WIDTH or x.dim() == 1 or x.shape[0] < LEAST_ROWS:
             return False
-        tracing = torch.jit.is_tracing()  # type: ignore[no-untyped-call]
-        return not tracing and x.device.type == "cpu" and is_eager(x) and not in_transform()
+        return x.device.type == "cpu" and is_eager(x) and not in_transform() and not torch.is_autocast_enabled("cpu")
 
     def __prepare_scriptable__(self) -> nn.Module:
         """Return torch's own cell with the same weights, for torch.jit.script."""
