@@ -74,7 +74,15 @@ def in_forward_mode() -> bool:
 def is_eager(x: Tensor) -> bool:
     """Return True if no compiler, tensor subclass or dispatch mode has to see the operators called with x."""
     plain = type(x) is Tensor or type(x) is nn.Parameter
-    return plain and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack()
+    compiling = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return plain and not compiling and not torch._C._len_torch_dispatch_stack()
+
+
+def records_for_others() -> bool:
+    """Return True while torch.jit.trace or torch.onnx.export records a graph for programs that do not have recur."""
+    if torch._C._get_tracing_state() is not None:
+        return True
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
 def outside_transforms() -> contextlib.AbstractContextManager[object]:

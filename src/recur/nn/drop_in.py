@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torch.types import Device
 
 from recur import cells
-from recur.compat import in_transform, is_eager, rnn_kernels, skip_when_compiling
+from recur.compat import in_transform, is_eager, records_for_others, rnn_kernels, skip_when_compiling
 from recur.errors import OptionError, ShapeError
 from recur.nn.functional import check_weights_fit, fast_dropout
 from recur.nn.options import Connections, Depth, Dropout, Init, check_flag, check_integer
@@ -147,8 +147,8 @@ class _RecurrentLayer(Recurrent):
         """Return outputs and the final state in torch.nn's shapes."""
         if isinstance(input, Proxy):
             return _call_module(self, input, hx)
-        if _is_recorded(input):
-            return self._by_torch(input, hx, torch_forward)
+        if records_for_others() and self.mode != SIGMOID_MODE:
+            return torch_forward(input, hx)
         if isinstance(input, PackedSequence):
             return self._run_packed(input, hx)
         if not isinstance(input, Tensor) or input.dim() not in (2, 3):
@@ -158,8 +158,8 @@ class _RecurrentLayer(Recurrent):
         x = input if batched else input[None] if self.batch_first else input[:, None]
         x = x if self.batch_first else x.transpose(0, 1)
         start = self._from_torch(hx, x.shape[0], batched)
-        if x.shape[0] == 0 or self._is_one_small_step(x):
-            return self._by_torch(input, hx, torch_forward)
+        if not x.shape[0] or self._is_one_small_step(x):
+            return torch_forward(input, hx)
         outputs, state, _ = self.run_layers(x, start)
         outputs, state = self._with_torch_dtype(input, outputs, state)
         outputs = outputs if self.batch_first else outputs.transpose(0, 1).contiguous()
@@ -192,10 +192,6 @@ class _RecurrentLayer(Recurrent):
         data = pack_padded_sequence(outputs, lengths, batch_first=True).data
         return PackedSequence(data, sizes, order, back), self._to_torch(state, True)
 
-    def _by_torch(self, input: Tensor | PackedSequence, hx: TorchState | None, torch_forward: TorchForward) -> Any:
-        _refuse_sigmoid(self)
-        return torch_forward(input, hx)
-
     def _from_torch(self, hx: TorchState | None, B: int, batched: bool) -> list[cells.State] | None:
         """Convert (L, B, H) per state into one state per layer."""
         if hx is None:
@@ -224,32 +220,18 @@ class _RecurrentLayer(Recurrent):
 TORCH_CLASSES = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
-def _is_recorded(x: object) -> bool:
-    """Return True while torch.jit.trace or torch.onnx.export records, which need operators that others know."""
-    if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
-        return True
-    return (
-        not (isinstance(x, Tensor) and is_eager(x)) and torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
-    )
-
-
 def _call_module(module: nn.Module, input: Proxy, *args: object) -> Proxy:
     """Record a call of the module in a graph of torch.fx, as torch.fx does for modules of torch.nn."""
     path = input.tracer.path_of_module(module)  # type: ignore[attr-defined]
     return input.tracer.create_proxy("call_module", path, (input, *args), {})
 
 
-def _refuse_sigmoid(module: nn.Module) -> None:
-    if vars(module).get("nonlinearity") not in (None, "tanh", "relu"):
-        raise OptionError(
-            f"torch.nn has no {type(module).__name__} with nonlinearity={module.nonlinearity!r}, so torch.jit and "
-            "torch.onnx cannot record it; use tanh or relu, or recur.export"
-        )
-
-
 def _torch_twin(module: nn.Module) -> nn.Module:
     """Return a module of the class of torch.nn with the same attributes and weights."""
-    _refuse_sigmoid(module)
+    if vars(module).get("nonlinearity") == "sigmoid":
+        raise OptionError(
+            f"torch.nn has no {type(module).__name__} with nonlinearity='sigmoid' to script; use tanh or relu"
+        )
     theirs = next(base for base in type(module).__mro__ if base in TORCH_CLASSES)
     twin = theirs.__new__(theirs)
     kept = {name: value for name, value in vars(module).items() if name not in EXTRA_ATTRIBUTES}
@@ -257,6 +239,7 @@ def _torch_twin(module: nn.Module) -> nn.Module:
     return twin
 
 
+SIGMOID_MODE = "RNN_SIGMOID"
 EXTRA_ATTRIBUTES = ("cell", "backend", "state_widths", "output_size", "_names")
 """The attributes of our modules that those of torch.nn do not have."""
 
@@ -339,8 +322,7 @@ class _TorchCell:
         """Return the next state: h, or (h, c) of an LSTM."""
         if isinstance(input, Proxy):
             return _call_module(self, input, hx)
-        if _is_recorded(input):
-            _refuse_sigmoid(self)
+        if self.kernel is not None and records_for_others():
             return super().forward(input, hx)  # type: ignore[misc]
         state = self._checked_state(input, hx)
         if self.backend == "auto" and not self._prefers_native(input):
