@@ -2,7 +2,7 @@
 
 <!-- merit:training.step.bare_ms:.1f -->8.5<!-- -->    a value of bench/results/training.json; three digits unless said
 <!-- merit:gru -->2.5<!-- -->                          one that is worked out in `worked_out`
-<!-- merit:classifying.md|names|1 -->82<!-- -->        a cell of an English page's table: of the row that begins so
+<!-- merit:tagging.md|names|1 -->82<!-- -->              a cell of an English page's table: of the row that begins so
 <!-- figure:awd -->59.27<!-- -->                       typed here, on an English page, and
 <!-- merit:awd:.1f -->59.3<!-- -->                     its copy elsewhere, the Chinese page among them
 <!-- merit:rows:trees -->                              the rows of a table between this line and <!-- -->; its head is

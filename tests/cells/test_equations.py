@@ -173,8 +173,8 @@ def lnlstm(x: Any, p: Any, h: Any, c: Any) -> Any:
     return sigma(o) * np.tanh(p["a_c"] * normal(c) + p["b_c"]), c
 
 
-@paper("mlstm")
-def mlstm(x: Any, p: Any, h: Any, c: Any) -> Any:
+@paper("multiplicative_lstm")
+def multiplicative_lstm(x: Any, p: Any, h: Any, c: Any) -> Any:
     xi, xf, xg, xo, xm = np.split(p["weight_ih"] @ x + p["bias_ih"], 5)
     i, f, g, o = np.split(p["weight_hh"] @ (xm * (p["M"] @ h)) + p["bias_hh"], 4)
     c = sigma(xf + f) * c + sigma(xi + i) * np.tanh(xg + g)

@@ -325,7 +325,7 @@ def test_killed_between_the_last_measurement_and_its_checkpoint(monkeypatch: pyt
     assert [entry["step"] for entry in outcome.run.metrics()] == [e["step"] for e in recur.load("a").run.metrics()]
 
 
-SAME = ("step", "train_loss", "grad_norm", "clipped", "rate", "valid_loss", "predictions")
+SAME = ("step", "train_loss", "grad_norm", "clipped", "lr", "valid_loss", "predictions")
 
 
 def test_what_is_measured_after_a_stop_is_what_would_have_been() -> None:

@@ -177,6 +177,8 @@ class Display:
         kind, content = event
         if kind in ("data", "note"):
             self.screen.note(content["text"])
+        elif kind == "warning":
+            self.screen.warn(content["text"])
         elif kind == "baseline":
             if self.baseline is None or is_better(content["metric"], content["value"], self.baseline["value"]):
                 self.baseline = content

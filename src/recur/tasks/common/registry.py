@@ -81,6 +81,7 @@ def make_options(task: str, fields: Mapping[str, object], where: str = "") -> Ta
     made = read_options(task, fields, where)
     try:
         made.refuse_unused()
+        made.to_toml()  # refuses a file name that config.toml cannot hold
         _check_cell(cell_of(made))
     except (OptionError, CellError) as error:
         raise type(error)(Message("{where}{error}", where=where, error=str(error))) from None

@@ -1,4 +1,4 @@
-"""Multiplicative LSTM (mLSTM): the recurrent matrix depends on the input."""
+"""Multiplicative LSTM: the recurrent matrix depends on the input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn.functional import linear
 from recur.cells.cell import Cell, State, Tensors
 
 
-class MLSTM(Cell):
+class MultiplicativeLSTM(Cell):
     """m = x_m ⊙ M h
     i = σ(x_i + m_i)   f = σ(x_f + m_f)   g = tanh(x_g + m_g)   o = σ(x_o + m_o)     with m_i = W_i m + b_hi
     c' = f ⊙ c + i ⊙ g
@@ -18,12 +18,12 @@ class MLSTM(Cell):
     matrix W diag(x_m) M, in factored form. M h mixes units, so the cell is not pointwise and runs on the loop. This is
     not the mLSTM of xLSTM, which has a matrix memory. Not in torch.nn.
 
-    >>> cell = recur.cells.MLSTM()
+    >>> cell = recur.cells.MultiplicativeLSTM()
     >>> cell.extras, cell.pointwise                     # M is applied to the state before W
     ({'M': ('H', 'H')}, False)
     """
 
-    name = "mlstm"
+    name = "multiplicative_lstm"
     gates = ("i", "f", "g", "o", "m")
     state_gates = ("i", "f", "g", "o")
     states = ("h", "c")
