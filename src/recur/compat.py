@@ -78,9 +78,14 @@ def is_eager(x: Tensor) -> bool:
     return plain and not compiling and not torch._C._len_torch_dispatch_stack()
 
 
+def is_jit_tracing() -> bool:
+    """Return True inside torch.jit.trace."""
+    return torch._C._get_tracing_state() is not None
+
+
 def records_for_others() -> bool:
     """Return True while torch.jit.trace or torch.onnx.export records a graph for programs that do not have recur."""
-    if torch._C._get_tracing_state() is not None:
+    if is_jit_tracing():
         return True
     return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 

@@ -79,7 +79,7 @@ class Tags(nn.Module):
         return out.tanh()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("kind", (*LAYERS, *CELLS))
+@pytest.mark.parametrize("kind", [*LAYERS, *CELLS])
 def test_they_are_modules_of_torch(kind: str) -> None:
     theirs, ours = pair(kind)
     assert isinstance(ours, getattr(nn, kind))
@@ -128,7 +128,7 @@ def test_dropout_has_the_masks_of_torch_for_a_seed(kind: str, batch_first: bool)
     assert not torch.equal(ours(packed)[0].data, ours(packed)[0].data), "each call draws again"
 
 
-@pytest.mark.parametrize("kind", (*LAYERS, *CELLS))
+@pytest.mark.parametrize("kind", [*LAYERS, *CELLS])
 def test_copies_and_pickles(kind: str) -> None:
     theirs, ours = pair(kind)
     x, file = drawn(kind), io.BytesIO()
@@ -150,7 +150,7 @@ class Squashed(nn.Module):
         return weight.tanh()
 
 
-@pytest.mark.parametrize("kind", (*LAYERS, *CELLS))
+@pytest.mark.parametrize("kind", [*LAYERS, *CELLS])
 @pytest.mark.parametrize("way", ["parametrize", "weight norm", "prune", "replace", "replicate"])
 def test_weights_that_are_computed(kind: str, way: str) -> None:
     """Weights that are properties, plain attributes, or tensors of another module."""
@@ -217,7 +217,7 @@ def test_torch_jit_records_the_cell_of_torch(kind: str, rows: int) -> None:
         same(torch.jit.trace(ours, x)(2 * x), theirs(2 * x))
 
 
-@pytest.mark.parametrize("kind", (*LAYERS, *CELLS))
+@pytest.mark.parametrize("kind", [*LAYERS, *CELLS])
 def test_torch_fx_takes_it_for_a_leaf(kind: str) -> None:
     theirs, ours = pair(kind)
     x = drawn(kind)
@@ -239,7 +239,7 @@ def test_torch_compile_ends_its_graph_as_at_torchs(kind: str) -> None:
         same(torch.compile(model, backend="aot_eager", fullgraph=True)(x), model(x))
 
 
-@pytest.mark.parametrize("kind", (*LAYERS, *CELLS))
+@pytest.mark.parametrize("kind", [*LAYERS, *CELLS])
 def test_functional_calls_and_autocast(kind: str) -> None:
     theirs, ours = pair(kind)
     x = drawn(kind)
@@ -275,7 +275,7 @@ def test_a_wide_cell_is_that_of_torch(kind: str, rows: int) -> None:
     same(*found)
 
 
-@pytest.mark.parametrize("kind", ("RNN", "LSTM", "GRUCell"))
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRUCell"])
 def test_the_onnx_exporter_of_torch(kind: str) -> None:
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")

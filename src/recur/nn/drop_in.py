@@ -88,7 +88,7 @@ class _TorchLayer:
     @skip_when_compiling
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Return outputs and the final state in torch.nn's shapes."""
-        return self._run(input, hx, super().forward)
+        return self._run(input, hx, super().forward)  # type: ignore[misc]  # of the class of torch.nn
 
     if TYPE_CHECKING:
         _make_cell: Callable[..., cells.Cell]
@@ -121,7 +121,8 @@ class _RecurrentLayer(Recurrent):
 
     @property
     def projection(self) -> int:  # type: ignore[override]
-        return self.proj_size
+        P: int = self.proj_size  # type: ignore[assignment]  # an attribute of torch.nn
+        return P
 
     @property
     def _drops_state(self) -> bool:
@@ -132,18 +133,19 @@ class _RecurrentLayer(Recurrent):
 
     def _between(self, below: Tensor, bottom: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
         """Apply dropout with torch's draws: one per step that exists, step by step."""
-        if not (self.training and self.dropout):
+        p: float = self.dropout  # type: ignore[assignment]  # that of torch.nn, a number
+        if not (self.training and p):
             return below
         if below.device.type != "cpu":  # cuDNN has draws of its own
-            return fast_dropout(below, self.dropout)
+            return fast_dropout(below, p)
         B, T, D = below.shape
         if lengths is None:
-            return below * dropout(below.new_ones(T, B, D), self.dropout).transpose(0, 1)
+            return below * dropout(below.new_ones(T, B, D), p).transpose(0, 1)
         packed = pack_padded_sequence(below.new_ones(B, T, D), torch.as_tensor(lengths), batch_first=True)
-        drawn = PackedSequence(dropout(packed.data, self.dropout), packed.batch_sizes)
+        drawn = PackedSequence(dropout(packed.data, p), packed.batch_sizes)
         return below * pad_packed_sequence(drawn, batch_first=True)[0]
 
-    def _run(self, input: Tensor | PackedSequence, hx: TorchState | None, torch_forward: TorchForward) -> Any:
+    def _run(self, input: Any, hx: TorchState | None, torch_forward: TorchForward) -> Any:
         """Return outputs and the final state in torch.nn's shapes."""
         if isinstance(input, Proxy):
             return _call_module(self, input, hx)
@@ -220,7 +222,7 @@ class _RecurrentLayer(Recurrent):
 TORCH_CLASSES = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
-def _call_module(module: nn.Module, input: Proxy, *args: object) -> Proxy:
+def _call_module(module: object, input: Proxy, *args: object) -> Proxy:
     """Record a call of the module in a graph of torch.fx, as torch.fx does for modules of torch.nn."""
     path = input.tracer.path_of_module(module)  # type: ignore[attr-defined]
     return input.tracer.create_proxy("call_module", path, (input, *args), {})
@@ -330,6 +332,7 @@ class _TorchCell:
             try:
                 if hx is None or input.dim() == 1:
                     return super().forward(input, hx)  # type: ignore[misc]
+                assert self.kernel is not None  # else the core is preferred
                 return self.kernel(input, hx, own["weight_ih"], own["weight_hh"], own["bias_ih"], own["bias_hh"])
             except KeyError:  # a weight that is computed, not a parameter
                 return super().forward(input, hx)  # type: ignore[misc]
@@ -344,7 +347,7 @@ class _TorchCell:
 
     def _checked_state(self, input: object, hx: TorchState | None) -> tuple[Tensor, ...] | None:
         """Return the states as a tuple; raise a ShapeError if a shape is wrong."""
-        shape = input.shape if isinstance(input, Tensor) else ()
+        shape: Sequence[int] = input.shape if isinstance(input, Tensor) else ()
         if len(shape) not in (1, 2) or shape[-1] != self.input_size:
             who, D = type(self).__name__, self.input_size
             got = tuple(shape) if isinstance(input, Tensor) else type(input).__name__
@@ -365,7 +368,7 @@ class _TorchCell:
         """
         if self.kernel is None:
             return True
-        if self.hidden_size * len(self.cell.gates) < LEAST_WIDTH or x.dim() == 1 or x.shape[0] < LEAST_ROWS:
+        if self.hidden_size * len(self.cell.gates) < LEAST_WIDTH or x.dim() == 1 or len(x) < LEAST_ROWS:
             return False
         return x.device.type == "cpu" and is_eager(x) and not in_transform() and not torch.is_autocast_enabled("cpu")
 

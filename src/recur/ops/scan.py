@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_cell
-from recur.compat import graph_break, outside_transforms, tree_map
+from recur.compat import graph_break, is_jit_tracing, outside_transforms, tree_map
 from recur.errors import BackendError
 from recur.ops import call_cache
 from recur.ops.backends import CUDA, NATIVE, Backend, choose_backend
@@ -132,7 +132,7 @@ def _normalise(
     matmul_dtype: str,
 ) -> _Arguments:
     """Stage 1: check all arguments, apply autocast, and complete the states to start from."""
-    if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
+    if is_jit_tracing():
         raise BackendError(
             "torch.jit.trace cannot record a scan, whose length it would fix; use torch.export.export, `recur export`, "
             "or recur.nn.LSTM, GRU or RNN, which it records as the layers of torch.nn"
