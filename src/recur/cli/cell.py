@@ -63,7 +63,12 @@ def _show(screen: Screen, found: JsonObject) -> None:
     backends = {name: said if said == "runs" else f"no: {said}" for name, said in found["backends"].items()}
     backends[found["auto"]] += "; auto takes it"
     screen.show(facts("backends", backends), "")
-    for title, lines in (("as it was read", found.get("equations")), ("its derivative", found.get("derivative"))):
+    parts = (
+        ("normal form of its matrix state, for all tokens at once", found.get("matrix")),
+        ("as it was read", found.get("equations")),
+        ("its derivative", found.get("derivative")),
+    )
+    for title, lines in parts:
         if lines:
             about = "; g: what arrives for the states after the step" if title == "its derivative" else ""
             screen.show(f"{title}{about}", *(f"  {line}" for line in lines), "")

@@ -62,7 +62,7 @@ class Activation:
     gate: str
     kind: str
     values: Tensor
-    """(T, H), for the first row."""
+    """(T, H), for the first row; of a matrix cell (T, heads · size)."""
 
     @property
     def slopes(self) -> Tensor:
@@ -120,7 +120,7 @@ def activations(layer: Layer) -> dict[str, Activation]:
     for gates, kind, values in followed.found:
         if len(gates) == 1:
             (gate,) = gates
-            found.setdefault(gate, Activation(gate, kind, values))
+            found.setdefault(gate, Activation(gate, kind, values.flatten(1)))
     return found
 
 

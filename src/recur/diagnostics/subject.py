@@ -63,7 +63,7 @@ class Layer:
         w = cell.tuple_of("w")._make(self.weights[name] for name in cell.extras)
         s = cell.state(previous)
         U, b = self.weights["weight_ih"], self.weights.get("bias_ih")
-        x = linear(inputs, U, b).chunk(len(cell.gates), dim=-1)
+        x = cell.split(linear(inputs, U, b))
         h: Sequence[Tensor] = ()
         of_gates = cell.tuple_of("x")._make(x)
         if cell.recurrent_gates:
