@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from recur.api import from_pretrained as from_pretrained
     from recur.api import load as load
     from recur.cells import Cell as Cell
+    from recur.cells import MatrixCell as MatrixCell
     from recur.cells import cell_names as cell_names
     from recur.cells import make_cell as make_cell
     from recur.diagnostics import xray as xray
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "BPTT": "recur.ops.bptt",
     "Cell": "recur.cells",
+    "MatrixCell": "recur.cells",
     "RecurError": "recur.errors",
     "Recurrent": "recur.nn",
     "cell_names": "recur.cells",

@@ -83,7 +83,9 @@ def attribute_guards(cell: object) -> Guards:
 class CellCache:
     """Results for one cell as it is now. Values must not refer to the cell, or it would never be freed."""
 
-    __slots__ = ("_check", "calls", "cell", "checked", "guards", "is_valid", "others", "programs", "projectable")
+    __slots__ = (
+        "_check", "calls", "cell", "checked", "guards", "is_valid", "matrix", "others", "programs", "projectable",
+    )  # fmt: skip
 
     def __init__(self, cell: object) -> None:
         key = id(cell)
@@ -92,6 +94,8 @@ class CellCache:
         self.checked = self.projectable = False
         self.programs: dict[bool, Any] = {}
         """Compiled programs, by whether the weights have biases; see recur.compiler.programs."""
+        self.matrix: Any = None
+        """The normal form of a matrix cell; see recur.compiler.matrix."""
         self.calls: dict[Hashable, Any] = {}
         """Prepared calls by call signature; see recur.ops.call_cache."""
         self.others: tuple[CellCache, ...] = ()

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import State
-from recur.compat import constant_when_compiled, in_transform
+from recur.compat import constant_when_compiled, in_transform, records_for_others
 from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
 from recur.errors import BackendError, RecurLoopWarning, unknown
-from recur.ops import loop, operator, parallel, torch_backend
+from recur.ops import chunk, loop, operator, parallel, torch_backend
 from recur.ops.call import ScanCall
 from recur.ops.loop import differentiate_by_loop
 
@@ -226,9 +226,14 @@ BACKENDS: dict[str, Backend] = {
     "cuda": CUDA,
     "parallel": parallel,
     "torch": torch_backend,
+    "chunk": chunk,
     "loop": loop,
 }
 """The backends by name, in the order in which `auto` tries them."""
+
+
+OPERATOR_BACKENDS = ("native", "cuda")
+RECORDED = "torch.onnx records operators of PyTorch, for programs that do not have recur"
 
 
 def check_backend(backend: object) -> None:
@@ -271,9 +276,9 @@ def choose_backend(call: ScanCall, backend: str) -> Backend:
         backend = "native"
     if backend == "auto":
         for name, module in BACKENDS.items():
-            reason = module.unsupported_reason(call)
-            if reason is None and module is CUDA:
-                reason = CUDA.slower_reason(call)
+            reason = RECORDED if name in OPERATOR_BACKENDS and records_for_others() else module.unsupported_reason(call)
+            if reason is None and (module is CUDA or module is chunk):
+                reason = module.slower_reason(call)
             if reason is None:
                 call.trace.backend = name
                 if module is loop and not in_transform():
