@@ -197,9 +197,9 @@ def load(
     """Return the model of a run, with its best weights.
 
     Args:
-        trust: execute the custom cell of the run, though you have not trained with it.
+        trust: execute the custom cell of the run, even if you have not trained with it.
         changed_text: accept training texts that were changed since.
-        allow_path: files outside of the run's folder that may be opened, though you have not trained with them.
+        allow_path: files outside of the run's folder that may be opened, even if you have not trained with them.
         task: refuse a run of any other task.
 
     >>> model = recur.fit("names.tsv", task="classify", hidden_size=8, steps=2, out="runs/names")
@@ -229,7 +229,7 @@ def from_pretrained(
         revision: branch, tag or commit of the repository.
         cache_dir: cache folder of the Hub's library.
         local_files_only: read the cache and do not connect to the Hub.
-        trust: execute the custom cell of the model, though you have not trained with it.
+        trust: execute the custom cell of the model, even if you have not trained with it.
 
     >>> model = recur.fit("names.tsv", task="classify", hidden_size=8, steps=2)
     >>> folder = model.save_pretrained("names-model")

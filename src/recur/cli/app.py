@@ -33,6 +33,7 @@ app.register_install_completion_command()
 COMMANDS = {
     "train": "Train a model from a text or a table.",
     "sweep": "Search for good options; each trial is a run.",
+    "submit": "Submit a training or a sweep to Slurm.",
     "resume": "Resume a stopped run from its checkpoint.",
     "sample": "Generate text with a trained model.",
     "predict": "Predict with a trained model, line by line.",

@@ -192,7 +192,7 @@ class Display:
             figure = format_metric(content["metric"], content["value"])
             self.screen.note(
                 Message(
-                    "to beat: {name}, {metric} {figure}",
+                    "baseline: {name}, {metric} {figure}",
                     name=content["name"],
                     metric=metric_label(content["metric"]),
                     figure=figure,
@@ -242,7 +242,7 @@ class Display:
         self.screen.show("", facts("", shown))
         show_verdict(self.screen, content["verdict"], None if outcome.stopped else content["try"])
         if outcome.stopped:
-            self.screen.note(f"go on with: recur resume {shlex.quote(content['run'])}")
+            self.screen.note(f"resume with: recur resume {shlex.quote(content['run'])}")
             return
         what = " FILE" if outcome.task.verb == "predict" else ""
         self.screen.note(f"use it: recur {outcome.task.verb} {shlex.quote(content['run'])}{what}")

@@ -277,6 +277,10 @@ def _rest(
         int | None,
         Parameter(help="Cross-validation with this many folds.", group=RUN),
     ] = None,
+    engine: Annotated[
+        str | None, Parameter(help="Train on Ray in several processes: ray; needs --workers.", group=RUN)
+    ] = None,
+    workers: Annotated[int | None, Parameter(help="Number of processes of --engine.", group=RUN)] = None,
     log: Annotated[
         list[str] | None,
         Parameter(help="Also log the metrics to tensorboard, mlflow or wandb; repeat it for several.", group=RUN),

@@ -79,7 +79,7 @@ class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
 
     def describe(self, data: PairData) -> str:
         labels = len(data.vocabs["labels"]) - len(SPECIALS)
-        found = f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
+        found = f"{len(data.train):,} training lines of {labels} labels, {len(data.vocabs['vocab']):,} tokens"
         note = layout_note([*self.options.texts, *self.options.valid])
         return f"{found}; {note}" if note else found
 
