@@ -155,6 +155,8 @@ class Recurrent(nn.Module):
     torch.Size([2, 5, 8])
     """
 
+    require: str = ""
+
     def __init__(
         self,
         cell: CellLike,
@@ -239,7 +241,6 @@ class Recurrent(nn.Module):
         vars(self).setdefault("projection", 0)
         vars(self).setdefault("matmul_dtype", "")
         vars(self).setdefault("top", 0)
-        vars(self).setdefault("require", "")
         if "between_mlps" not in self._modules:
             vars(self).setdefault("between_mlps", None)
         vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))

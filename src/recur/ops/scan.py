@@ -113,6 +113,8 @@ def _scan_no_rows(
     cell: Cell, weights: Weights, x: Tensor, state: Any, options: dict[str, Any], rest: dict[str, Any]
 ) -> ScanOutput:
     """Scan a batch of no rows: one row of zeros, which is removed, so that all gradients exist and are zero."""
+    if state is not None:
+        check_state(cell, "state", state, 0, check_weights(cell, weights, x), x)
 
     def one_row(part: Any) -> Any:
         return torch.cat([part, part.new_zeros(1, *part.shape[1:])]) if part.dim() and not len(part) else part
