@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -156,6 +156,8 @@ class Recurrent(nn.Module):
     """
 
     require: str = ""
+    if TYPE_CHECKING:
+        __call__: Callable[..., RecurrentOutput]
 
     def __init__(
         self,
