@@ -42,7 +42,7 @@ def network(cell: Cell, D: int, H: int, dtype: torch.dtype = torch.float32) -> R
 
 
 def _calling(cell: Cell, what: str, call: Callable[[], Result]) -> Result:
-    """What a cell's own code raises, in one line of ours."""
+    """Turn an exception of a cell's own code into one line."""
     try:
         return call()
     except RecurError:
@@ -99,7 +99,7 @@ def _check_one_step(cell: Cell, weights: dict[str, Tensor], x: Tensor) -> None:
 
 
 def check_gradients(cell: Cell) -> JsonObject:
-    """Of inputs, weights and a state that the cell has reached, each against central differences in float64."""
+    """Compare the gradients of inputs, weights and a reached state with central differences in float64."""
     net = network(cell, D, units(cell, H), torch.float64)
     weights = {name: weight.detach() for name, weight in net.weights().items()}
     warm = scan(cell, weights, torch.randn(B, 4, D, dtype=torch.float64), backend="loop").state
@@ -147,7 +147,7 @@ def _gradients(loss: Tensor, leaves: dict[str, Tensor]) -> tuple[Tensor, ...]:
 
 
 def _difference(message: str) -> str:
-    """Of what gradcheck says, the first line."""
+    """Return the first line of gradcheck's message."""
     first = message.strip().splitlines()[0]
     return "not that of central differences" if "Jacobian mismatch" in first else first
 
@@ -297,7 +297,7 @@ def _off(a: Tensor, b: Tensor) -> float:
 
 
 def flow_at_start(cell: Cell) -> JsonObject:
-    """How far gradients reach in the untrained cell, on random input."""
+    """Measure how far gradients reach in the untrained cell, on random input."""
     rows, steps, size = FLOW
     size = units(cell, size)
     net = network(cell, size, size)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from recur.diagnostics.finding import Finding, Level, Try, larger, longer, more_dropout
+from recur.diagnostics.finding import Finding, Level, Measurement, Try, larger, longer, more_dropout
 from recur.diagnostics.training import baselines_of, best_metrics, clearly_behind
 from recur.i18n import Language, Message, translate
 from recur.tasks.common.classification import class_names
@@ -106,6 +106,8 @@ ALL_WRONG = 0.99
 """Of its answers: a network with so many wrong ones has hardly begun, too."""
 POINT = 0.01
 """Of accuracy: a smaller difference is none."""
+OF_TRAINING = ("over-fitted", "under-trained", "too small")
+"""Conditions that contradict a converged training."""
 NAMED = {
     "training": "diverging",
     "rate": "rate too high",
@@ -145,8 +147,13 @@ class Diagnosis:
 def diagnose(
     predictor: Predictor[Any], findings: Sequence[Finding], entries: list[JsonObject], learned: float | None = None
 ) -> Diagnosis:
-    """Of a trained model, what its probes found, the lines of its metrics.jsonl, and the loss on what it learned
-    from."""
+    """Diagnose a trained model.
+
+    Args:
+        findings: results of its probes
+        entries: lines of its metrics.jsonl
+        learned: its loss on the training set
+    """
     task = predictor.task
     plain = baselines_of(predictor)
     metrics = best_metrics(predictor, entries)
@@ -163,6 +170,13 @@ def diagnose(
     condition, level, reason, tries = _of_training(evidence)
     other = remarks["larger"].text if condition == "under-trained" and "larger" in remarks else ""
     also = tuple(text for text in shown if text not in reason and text != other)
+    problems = [finding for finding in findings if finding.level > Level.UNKNOWN]
+    if level is Level.OK and problems:  # no "no fault" above a list of faults
+        level = max(finding.level for finding in problems)
+        names = ", ".join(dict.fromkeys(finding.probe for finding in problems))
+        reason = Message("the results are good, but {count} of the probes found a problem: {names}",
+                         count=len(problems), names=names)  # fmt: skip
+        condition = "good, with faults" if level is Level.FAULT else condition
     return Diagnosis(condition, level, standing, reason, also, tries)
 
 
@@ -170,7 +184,7 @@ Found = tuple[str, Level, str, tuple[Try, ...]]
 
 
 class Known(NamedTuple):
-    """What there is to conclude from."""
+    """Evidence for a diagnosis."""
 
     predictor: Predictor[Any]
     findings: dict[str, Finding]
@@ -183,8 +197,20 @@ class Known(NamedTuple):
     learned: float | None
 
 
+def consistent(findings: Sequence[Measurement], diagnosis: Diagnosis | None) -> list[Measurement]:
+    """Return the measurements with no "converged" below a diagnosis that training was too short or overfitted."""
+    if diagnosis is None or diagnosis.level < Level.WARNING or diagnosis.condition not in OF_TRAINING:
+        return list(findings)
+    return [
+        replace(one, finding=replace(one.finding, level=Level.WARNING, verdict=diagnosis.reason))
+        if one.finding.probe == "training" and one.finding.level is Level.OK
+        else one
+        for one in findings
+    ]
+
+
 def _of_training(evidence: Known) -> Found:
-    """What the run's figures say, where no probe has found a cause."""
+    """Return the findings from the run's metrics, for when no probe has found a cause."""
     predictor, findings, remarks, metrics, plain, entries, _ = evidence
     task = predictor.task
     known = task.curve in metrics and bool(plain)
@@ -233,7 +259,7 @@ def _of_training(evidence: Known) -> Found:
 
 
 def _hardly_begun(evidence: Known, behind: bool) -> str:
-    """Of a network that is hardly better than guessing: nothing of its size can be told from it."""
+    """Return the findings for a network hardly better than chance, from which its best size cannot be judged."""
     predictor, metrics, plain = evidence.predictor, evidence.metrics, evidence.plain
     curve = predictor.task.curve
     if begun := no_progress_message(curve, metrics.get(curve), plain):
@@ -259,12 +285,12 @@ def _hardly_begun(evidence: Known, behind: bool) -> str:
 
 
 def _losses(predictor: Predictor[Any], metrics: Metrics, learned: float | None) -> tuple[float | None, float]:
-    """Of the network and of guessing, where that is known."""
+    """Return the loss of the network and of guessing, where known."""
     labels = predictor.run.vocabs.get("labels")
     if labels is not None:  # of the network alone: what is measured on may be a blend with plain models
         return learned, math.log(max(len(class_names(labels)), 2))
     if predictor.task.on_text:
-        return metrics.get("valid_loss"), math.log(len(predictor.run.vocab))
+        return metrics.get("valid_loss"), math.log(int(predictor.run.vocab.writable().sum()))
     return None, math.inf
 
 

@@ -157,7 +157,7 @@ LARGEST_LOG = 700.0
 
 
 class Dynamics(NamedTuple):
-    """Of one layer, along the text."""
+    """Dynamics of one layer along a text."""
 
     singular_values: dict[str, list[float]]
     """Of ∂s_t/∂s_{t−k} by k, largest first."""
@@ -249,7 +249,7 @@ POWERS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Spectrum(NamedTuple):
-    """Of one square matrix."""
+    """Eigenvalues of one square matrix."""
 
     eigenvalues: list[tuple[float, float]]
     """Real and imaginary part, largest |λ| first."""

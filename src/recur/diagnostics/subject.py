@@ -163,7 +163,7 @@ class Subject:
 
     @property
     def options(self) -> TaskOptions | None:
-        """What the run was trained with."""
+        """Options that the run was trained with."""
         trained = self.language or self.predictor
         return None if trained is None else trained.task.options
 
@@ -231,30 +231,28 @@ class Subject:
         """
         results: list[RecurrentOutput] = []
         net, bptt_before, backend_before = self.net, self.net.bptt, self.net.backend
+        run_layers = net.run_layers
 
-        def with_trace(
-            _: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, object]
-        ) -> tuple[tuple[Tensor, ...], dict[str, object]]:
-            x = args[0].detach().requires_grad_(torch.is_grad_enabled())
-            return (x, *args[1:]), {**kwargs, "trace": True}
+        def run_traced(x: Tensor, *args: Any, **kwargs: Any) -> RecurrentOutput:
+            x = x.detach().requires_grad_(torch.is_grad_enabled())
+            results.append(run_layers(x, *args, **{**kwargs, "trace": True}))
+            return results[-1]
 
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        before_forward = net.register_forward_pre_hook(with_trace, with_kwargs=True)
-        after_forward = net.register_forward_hook(lambda _, args, out: results.append(out))
         training = self.model.training
         self.model.eval()
+        vars(net)["run_layers"] = run_traced
         net.bptt, net.backend = BPTT.parse(bptt), "loop"
         for p in trained:
             p.requires_grad_(False)
         try:
             yield results
         finally:
+            del vars(net)["run_layers"]
             net.bptt, net.backend = bptt_before, backend_before
             self.model.train(training)
             for p in trained:
                 p.requires_grad_(True)
-            before_forward.remove()
-            after_forward.remove()
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -323,7 +321,7 @@ def _encoded(language: Language, text: object, tokens: int) -> Tensor:
                 break
     else:
         raise OptionError(f"a text is a str, a Corpus or a tensor of ids, got {type(text).__name__}")
-    read = in_reading_order(np.concatenate(found)[:tokens], language.options)
+    read = in_reading_order(vocab.without_unseen(np.concatenate(found)[:tokens]), language.options)
     return torch.from_numpy(np.asarray(read, np.int64).copy())
 
 
@@ -367,7 +365,7 @@ def recurrent_parts(predictor: Predictor[Any], files: Sequence[str] | np.ndarray
 
 
 def why_none(predictor: Predictor[Any]) -> str:
-    """What is and is not looked at in a network without a recurrence in time."""
+    """Return the message that a network without a recurrence in time has no probes of it."""
     task = predictor.task
     return Message(
         "the network of this {task} run ({network}) has no recurrent layer over time: only its training is diagnosed, "
@@ -387,7 +385,7 @@ def chosen(parts: Sequence[Part], name: str) -> Part:
 def _read(
     predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any], nets: dict[str, Recurrent]
 ) -> dict[str, tuple[Tensor, Sequence[int] | None]]:
-    """What each of them read, and how long its rows are."""
+    """Return the input of each layer and the length of its rows."""
     found: dict[str, tuple[Tensor, Sequence[int] | None]] = {}
 
     def watch(name: str) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from recur.errors import OptionError, RecurError, RunError
 from recur.i18n import Language, Message, from_json, translate
 from recur.options import parse_toml
-from recur.runs import Run, holder_of, is_run, read_json, read_jsonl, read_tail
+from recur.runs import Run, holder_of, is_run, read_json, read_jsonl, read_tail, use_threads
 from recur.runs.manifest import PROGRESS_FILE, parse_jsonl
 from recur.runs.safe_dir import SafeDir
 from recur.runs.weights import read_about
@@ -94,8 +94,7 @@ def seconds_left(points: Sequence[JsonObject]) -> float | None:
 
 
 def thin_curve(values: Sequence[float | None], most: int = MAX_POINTS) -> list[int]:
-    """Which of these to draw: all, or of each of so many stretches the least and the largest, so that no peak is lost;
-    and the ends."""
+    """Return the indices of the points to draw: all of them, or the ends and the extremes of each stretch."""
     known = [k for k, value in enumerate(values) if value is not None]
     if len(known) <= most:
         return known
@@ -166,8 +165,10 @@ def measurements(path: Path, metric: str) -> JsonObject:
 
 
 def history(path: Path, points: Sequence[JsonObject]) -> JsonObject:
-    """Of one run: its options, its samples, and every curve with what it can be drawn over. What training itself gave
-    is drawn from the points on the way, if there are any, and the rest from the measurements."""
+    """Return the options, samples and curves of one run.
+
+    Curves of training come from `points`, the progress of a running job, if there are any, and else from its metrics.
+    """
     entries = read_jsonl(path / "metrics.jsonl")
     samples = {
         finite_or_none(entry.get("step")): str(entry.get("text", "")) for entry in read_jsonl(path / "samples.jsonl")
@@ -272,8 +273,8 @@ class FileCache:
 class RunFolder:
     """Runs directly inside a folder, by name."""
 
-    def __init__(self, path: Path, trust: bool = False) -> None:
-        self.path, self.trust = path, trust
+    def __init__(self, path: Path, trust: bool = False, threads: int = 0) -> None:
+        self.path, self.trust, self.threads = path, trust, threads
         self._descriptions, self._measured = FileCache(), FileCache()
         self._tails: OrderedDict[str, ProgressTail] = OrderedDict()
         self._loaded: OrderedDict[str, tuple[FileStates, LoadedModel]] = OrderedDict()
@@ -381,6 +382,7 @@ class RunFolder:
         try:
             run = Run.open(path, trust=self.trust)
             model = LoadedModel(run)
+            use_threads(self.threads, model.predictor.task.options.threads)
         except OptionError as error:  # an error of the run's configuration, not of the request
             raise RunError(str(error)) from None
         except (RecurError, OSError, RecursionError) as error:
