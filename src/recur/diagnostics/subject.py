@@ -321,7 +321,7 @@ def _encoded(language: Language, text: object, tokens: int) -> Tensor:
                 break
     else:
         raise OptionError(f"a text is a str, a Corpus or a tensor of ids, got {type(text).__name__}")
-    read = in_reading_order(np.concatenate(found)[:tokens], language.options)
+    read = in_reading_order(vocab.without_unseen(np.concatenate(found)[:tokens]), language.options)
     return torch.from_numpy(np.asarray(read, np.int64).copy())
 
 
