@@ -1,4 +1,4 @@
-"""What a small call costs beyond its arithmetic: Python and autograd, one step of a stream, and one call of a cell module.
+"""What a small call costs beyond its arithmetic: Python and autograd, one step of a stream, one call of a cell module.
 
 The arithmetic is the core's own time: the same struct handed to it again and again, nothing else. Ours, the core alone
 and torch.nn take turns; the quickest of short rounds is the figure, for other programs can only add to it. The gradient
@@ -82,13 +82,8 @@ def one_step(kind: str, B: int, H: int, rounds: int) -> dict[str, dict[str, floa
     x, h, gradient = torch.randn(B, H), torch.randn(B, H), torch.randn(B, H)
     state = (h, h.clone()) if kind == "LSTMCell" else h
 
-    def forward(cell: nn.Module) -> Callable[[], Tensor]:
-        def run() -> Tensor:
-            with torch.no_grad():
-                found = cell(x, state)
-            return found[0] if isinstance(found, tuple) else found
-
-        return run
+    def forward(cell: nn.Module) -> Callable[[], Any]:
+        return torch.no_grad()(lambda: cell(x, state))
 
     def passes(cell: nn.Module) -> Callable[[], tuple[Tensor, ...]]:
         weights = list(cell.parameters())
