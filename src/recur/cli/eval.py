@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from recur.cli.display import show_models, show_texts, show_verdict
-from recur.cli.options import OpeningTexts, Output
+from recur.cli.options import OpeningTexts, Output, ReadingOptions
 from recur.cli.predict import no_run
 from recur.cli.screen import Screen
 from recur.errors import OptionError
@@ -50,6 +50,7 @@ def eval(
     figure: Path | None = None,
     weights: Literal["float32", "bfloat16", "int8"] = "float32",
     max_change: float = 1.0,
+    files_read: ReadingOptions = ReadingOptions(),  # noqa: B008  frozen
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -109,6 +110,7 @@ def eval(
     for predictor in predictors:
         predictor.changed_text, predictor.allow_path = opening.changed_text, opening.allow_path
         predictor.use_precision(precision)
+        predictor.read_with(**files_read.settings())
     if len({predictor.task.on_text for predictor in predictors}) > 1:
         raise OptionError("some of these runs learned from texts and others from tables: measure them one by one")
     if predictors and not predictors[0].task.on_text:
@@ -175,6 +177,8 @@ def _measure(screen: Screen, predictor: Predictor[Any], texts: list[str], option
 
     with screen.busy(f"measuring {predictor.name}"):
         row = predictor.evaluate(texts or None, **options)
+    if note := predictor.reading.note():
+        screen.note(note)
     return row | verdict_json(predictor, row)
 
 

@@ -67,6 +67,39 @@ class OpeningTexts(Opening):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """Options of commands that read files with a trained model. By default files are read as the training files were."""
+
+    encoding: str | None = None
+    """Encoding of the files, such as gb18030, cp1252 or utf-16; by default detected."""
+
+    delimiter: str | None = None
+    """Mark between the columns of a table: a character, or tab, comma, semicolon, bar."""
+
+    text: str | None = None
+    """Column of texts, by name or number; by default that of the training files."""
+
+    label: str | None = None
+    """Column of labels, which are compared with the predictions."""
+
+    id: str | None = None
+    """Column that names each example."""
+
+    date_format: str | None = None
+    """How dates are written: dmy, mdy, ymd or a pattern such as %d-%b-%y."""
+
+    on_bad_rows: Literal["error", "skip", "warn"] = "warn"
+    """Rows that cannot be used, such as an empty text: stop, leave them out, or also name the first."""
+
+    def settings(self) -> dict[str, object]:
+        """Return the settings that are given, as `Predictor.read_with` takes them."""
+        return {
+            field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name)) is not None
+        }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class TextOptions:
     """Tokenization of a text."""
 

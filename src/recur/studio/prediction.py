@@ -22,9 +22,9 @@ from recur.i18n import Message
 from recur.nn import Recurrent
 from recur.serve.http import RequestModel, check_range, finite_or_none, validate
 from recur.studio.loaded_model import LoadedModel, shown_text
-from recur.tasks.common.batching import split
 from recur.tasks.common.classification import class_names, confusion
 from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.splits import split
 from recur.tasks.forecast.task import parse_series
 from recur.tasks.language.predictor import Language
 from recur.utils.types import JsonObject

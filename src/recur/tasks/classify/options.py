@@ -8,11 +8,21 @@ from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Between, Fraction, OneOf, Positive, Width, WidthOrNone
-from recur.tasks.common.options import FoldOptions, InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
+from recur.tasks.common.options import (
+    FoldOptions,
+    InputOptions,
+    LabelledOptions,
+    TaskOptions,
+    Token,
+    VocabOptions,
+    WarmStartOptions,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, WarmStartOptions):
+class ClassifyOptions(
+    TaskOptions, InputOptions, LabelledOptions, FoldOptions, VocabOptions, ClassifierOptions, WarmStartOptions
+):
     """Classify texts or sequences of numbers. Input: lines `label TAB text`."""
 
     title = "classify"
