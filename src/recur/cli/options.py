@@ -68,7 +68,7 @@ class OpeningTexts(Opening):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """Options of commands that read files with a trained model. By default files are read as the training files were."""
+    """Options of commands that read files with a trained model: by default as the training files were read."""
 
     encoding: str | None = None
     """Encoding of the files, such as gb18030, cp1252 or utf-16; by default detected."""
@@ -93,9 +93,7 @@ class ReadingOptions:
 
     def settings(self) -> dict[str, object]:
         """Return the settings that are given, as `Predictor.read_with` takes them."""
-        return {
-            field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name)) is not None
-        }
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
 @Parameter(name="*")

@@ -1,7 +1,7 @@
 """Character encodings of text files, and the kinds of binary files that are not text.
 
-The encoding is found in this order: a byte-order mark; valid UTF-8; UTF-16 without a mark, by its zero bytes; GB18030 or
-Big5, whichever makes more of the bytes common Chinese characters; Windows-1252, if single letters above ASCII stand
+The encoding is found in this order: a byte-order mark; valid UTF-8; UTF-16 without a mark, by its zero bytes; GB18030
+or Big5, whichever makes more of the bytes common Chinese characters; Windows-1252, if single letters above ASCII stand
 between others. Text in any other encoding needs its name (`--encoding`).
 """
 
@@ -114,8 +114,8 @@ def _utf_16(data: bytes) -> str | None:
 def _share(data: bytes, encoding: str, first: int, last: int) -> float:
     """Return the share of common characters among the pairs of bytes above ASCII.
 
-    Common are those of the first level of the character set, which has the frequent characters (lead bytes first … last),
-    and its punctuation (lead bytes A1 … A3).
+    Common are those of the first level of the character set, which has the frequent characters (lead bytes first …
+    last), and its punctuation (lead bytes A1 … A3).
     """
     common = total = k = 0
     while k < len(data) - 1:
@@ -146,8 +146,8 @@ def _is_western(data: bytes) -> bool:
 def encoding_error(name: str, offset: int, data: bytes, error: UnicodeDecodeError, encoding: str) -> str:
     """Return a message that names the invalid byte and what to do."""
     return (
-        f"{name} is not {display_name(encoding)} at byte {offset} (0x{data[error.start]:02x}, {error.reason}); name its "
-        "encoding: --encoding cp1251, shift_jis, euc_kr or another"
+        f"{name} is not {display_name(encoding)} at byte {offset} (0x{data[error.start]:02x}, {error.reason}); name "
+        "its encoding: --encoding cp1251, shift_jis, euc_kr or another"
     )
 
 

@@ -3,7 +3,7 @@
     numbers   1.234,56   1 234,56   1,234.56   12,5 %   € 9,99   yes/no, true/false, ja/nein, 是/否 (1 and 0)
     dates     31.12.2024   31/12/2024   12/31/2024   31-Dec-2024   Dec 31, 2024   2024年12月31日, with or without a time
 
-A column is rewritten only if all of its cells agree. Which number of 1/2/2024 is the day follows from other rows; if none
+A column is rewritten only if its cells agree. Which number of 1/2/2024 is the day follows from other rows; if none
 tells, TextError asks for `--date-format`.
 """
 
@@ -51,7 +51,7 @@ class LocaleFormat(NamedTuple):
     decimal: str = ""
     """Decimal mark, `.` or `,`; empty if no number tells."""
     dates: str = ""
-    """Order of day, month and year, or a pattern of strptime; empty if dates are written 2024-01-31, or there are none."""
+    """Order of day, month and year, or a pattern of strptime; empty if no dates need it."""
 
 
 def parse_date_format(written: str) -> str:
@@ -216,8 +216,8 @@ def _order(cells: Sequence[str], given: str, where: str) -> str | None:
         if both[0] == both[1]:
             return "dmy"
         raise TextError(
-            f"{where} is written {shown(cells[0])}, … {shown(cells[-1])}: the day or the month may come first; say which: "
-            "--date-format dmy or --date-format mdy"
+            f"{where} is written {shown(cells[0])}, … {shown(cells[-1])}: the day or the month may come first; say "
+            "which: --date-format dmy or --date-format mdy"
         )
     return possible[0] if possible else None
 

@@ -1,7 +1,7 @@
 """Excel workbooks (.xlsx): the cells of the first sheet, read with the standard library alone.
 
-A workbook is a ZIP archive of XML files: the names of the sheets, the shared texts, the number formats (which tell dates
-from numbers) and the cells. Formulas are not computed: their stored results are read.
+A workbook is a ZIP archive of XML files: the names of the sheets, the shared texts, the number formats (which tell
+dates from numbers) and the cells. Formulas are not computed: their stored results are read.
 """
 
 from __future__ import annotations

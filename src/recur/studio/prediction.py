@@ -13,6 +13,7 @@ from torch import Tensor
 
 from recur.baselines.forecasts import SeasonalNaive
 from recur.data.text import SPECIALS
+from recur.data.text.labelled import LABEL_MARK
 from recur.data.text.treebanks import parse_tree, read_trees
 from recur.diagnostics import Subject
 from recur.diagnostics.task_probes import JUDGES, MOST, judge
@@ -22,6 +23,7 @@ from recur.i18n import Message
 from recur.nn import Recurrent
 from recur.serve.http import RequestModel, check_range, finite_or_none, validate
 from recur.studio.loaded_model import LoadedModel, shown_text
+from recur.tasks.classify.multilabel import MultiLabelPredictor
 from recur.tasks.common.classification import class_names, confusion
 from recur.tasks.common.predictor import Predictor
 from recur.tasks.common.splits import split
@@ -32,6 +34,7 @@ from recur.utils.types import JsonObject
 KINDS = {
     "Language": "text",
     "TextClassifier": "classes",
+    "MultiLabelPredictor": "classes",
     "SignalClassifierPredictor": "numbers",
     "ImageClassifier": "image",
     "TextTagger": "tags",
@@ -91,6 +94,11 @@ def _data(predictor: Predictor[Any]) -> Any:
 
 def _texts(predictor: Predictor[Any]) -> list[FormExample]:
     names = _names(predictor)
+    if isinstance(predictor, MultiLabelPredictor):
+        return [
+            FormExample(example.text, LABEL_MARK.join(names[k] for k in example.labels))
+            for example in _data(predictor).valid
+        ]
     return [FormExample(example.text, names[example.label]) for example in _data(predictor).valid]
 
 

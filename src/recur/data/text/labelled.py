@@ -246,6 +246,7 @@ def recorded_columns(names: Sequence[str], reading: Reading) -> dict[str, Any]:
     found: dict[str, Any] = {"header": "yes" if layout.header else "no"}
     for role, place in (("text", layout.text), ("label", layout.label)):
         found[role] = layout.header[place] if layout.header else str(place + 1)
+    found["multi_label"] = _has_several(table, layout, reading)
     if is_delimited(table.name) and table.delimiter:
         found["delimiter"] = table.delimiter
     return found
@@ -323,7 +324,8 @@ def _has_several(table: Table, layout: LabelledLayout, reading: Reading) -> bool
         return reading.multi_label
     if layout.header and layout.label < len(layout.header) and layout.header[layout.label] in table.lists:
         return True
-    cells = [row.cells[layout.label] for row in table.rows if layout.label < len(row.cells)]
+    rows = table.rows[bool(layout.header) and not table.header :]
+    cells = [row.cells[layout.label] for row in rows if layout.label < len(row.cells)]
     joined = [cell for cell in cells if LABEL_MARK in cell]
     if not joined or table.delimiter == LABEL_MARK:
         return False
@@ -408,7 +410,7 @@ def _own_delimiter(lines: Sequence[str], reading: Reading, classes: Collection[s
     """Return the delimiter of a text file that is a table as the training files were; empty for plain lines."""
     if not lines:
         return ""
-    if reading.delimiter:
+    if reading.delimiter and all(reading.delimiter in line for line in lines[:MAX_INSPECTED_ROWS]):
         return reading.delimiter
     if (reading.text or reading.label) and "\t" not in lines[0]:
         found = find_delimiter(lines[:MAX_INSPECTED_ROWS])
@@ -593,7 +595,8 @@ def _pair_columns(table: Table, reading: Reading) -> tuple[int, int, int | None,
     named = named or any(getattr(reading, role) in first for role, _ in roles if getattr(reading, role))
     both = [own if own is not None else other for own, other in zip(found, usual, strict=True)]
     if None in both and len(first) == 2:
-        both = [0, 1] if both == [None, None] else [1 - int(both[1 - k] or 0) if c is None else c for k, c in enumerate(both)]  # fmt: skip
+        known = both[0] if both[1] is None else 1 - int(both[1])
+        both = [0, 1] if known is None else [known, 1 - known]
     source, target = both
     if source is None or target is None:
         where = f"{table.name}:{table.rows[0].line}" if table.rows else table.name

@@ -1,4 +1,4 @@
-"""Tables from files of any kind: CSV, Excel, JSON, JSON lines, Parquet, Feather, and folders of Hugging Face `datasets`.
+"""Tables from files of any kind: CSV, Excel, JSON, JSON lines, Parquet, Feather, folders of Hugging Face `datasets`.
 
 Every reader of tables gets the same `Table`: column names, and rows of text cells with their line numbers. The items of
 a list are joined by LIST_MARK; a missing value becomes an empty cell; dates are written 2024-01-31.
@@ -71,7 +71,7 @@ class Table:
     """Lines of the empty rows before the last row."""
 
     def column(self, name: str) -> int | None:
-        """Return the index of a column by name, without regard to case where it is unambiguous; None if there is none."""
+        """Return the index of a column by name, without regard to case if it is unambiguous; None if there is none."""
         if name in self.header:
             return self.header.index(name)
         folded = [column.strip().casefold() for column in self.header]
@@ -500,7 +500,7 @@ TEXT_COLUMNS = (
 
 
 def text_column(name: str, reading: Reading | None = None) -> list[str]:
-    """Return the texts of a table for a language model: of the column that is named, or has a usual name, or is alone."""
+    """Return the texts of a table: of the column that is named, or has a usual name, or is alone."""
     table = read_table(name, reading)
     header = table.header or tuple(cell.strip() for cell in table.rows[0].cells if table.rows)
     named = reading.text if reading is not None else ""

@@ -34,9 +34,20 @@ class ClassifyOptions(
     class_weights: Literal["none", "balanced"] = "none"
     """Count rare classes as much as frequent ones, or every example alike."""
 
+    multi_label: bool | None = None
+    """Whether a text has any number of labels, written a|b or as a list; if not given, the labels decide."""
+
     blend: bool = True
     """Mix the network's probabilities with those of naive Bayes and of a TF-IDF logistic regression, in shares that the
     validation part decides; both are kept in the run, and figures stand apart for all."""
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if self.multi_label and self.input != "numbers":
+            found["blend"] = "is for texts with one label"
+        if self.input == "numbers" and self.multi_label:
+            found["multi_label"] = "is for texts, and these are sequences of numbers"
+        return found
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -49,6 +49,9 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
             numbers: ClassifyOptions = task_of(options).settle(options)
             return numbers
         options = with_columns(options)
+        if options.multi_label:
+            several: ClassifyOptions = task_of(options).settle(options)
+            return several
         if options.token is None:
             texts = (example.text for example in read_labelled(options.texts, reading=reading_of(options)))
             options = options.changed(token=choose_token(texts))

@@ -20,7 +20,7 @@ from recur.nn.options import check_memory
 from recur.options import Options
 from recur.runs import Vocabs, check_precision, pick_device, pick_precision
 from recur.tasks.common.options import DataOptions, TaskOptions, cell_of
-from recur.tasks.common.splits import reading_of
+from recur.tasks.common.splits import common_encoding, reading_of
 from recur.utils.files import memory
 from recur.utils.types import JsonObject, Metrics
 
@@ -209,6 +209,8 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     @classmethod
     def settle(cls, options: OptionsT) -> OptionsT:
         """Return the options with all open choices made, for this machine and these files."""
+        if isinstance(options, DataOptions) and not options.encoding:
+            options = options.changed(encoding=common_encoding(options))
         device = pick_device(options.device)
         precision = options.precision or pick_precision(device, options.in_16_bits)
         check_precision(precision, device)

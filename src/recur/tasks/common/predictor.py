@@ -39,7 +39,7 @@ from recur.runs import Precision, Run, autocast_in, check_precision, pick_device
 from recur.tasks.common.metrics import best_value, format_metric, metric_label
 from recur.tasks.common.options import DataOptions, SplitOptions
 from recur.tasks.common.runs import task_of_run, with_run_texts
-from recur.tasks.common.splits import Item, Reader, reading_of, test_part
+from recur.tasks.common.splits import Item, Reader, evaluation_set, reading_of
 from recur.utils.types import JsonObject, Metrics
 
 if TYPE_CHECKING:
@@ -383,7 +383,7 @@ class Predictor(ABC, Generic[ModelT]):
         With `placeholders` it has a prediction without an output, so that predictions and inputs correspond.
         """
         bad: deque[tuple[int, Prediction]] = deque()
-        good = passed = 0
+        passed = 0
 
         def reject(number: int, one: object, why: str) -> None:
             self.reading.left_out += 1
@@ -414,9 +414,8 @@ class Predictor(ABC, Generic[ModelT]):
                     yield from waiting(math.inf)
             return
         inputs = NamedLines(readable(), given.name)
-        for found in self._predict(inputs, **options):
+        for good, found in enumerate(self._predict(inputs, **options)):
             yield from waiting(good)
-            good += 1
             yield Prediction(found)
         yield from waiting(math.inf)
 
@@ -514,7 +513,7 @@ class Predictor(ABC, Generic[ModelT]):
     # How files are read -----------------------------------------------------------------------------------
 
     def read_with(self, **settings: Any) -> None:
-        """Set how files are read after training: encoding, delimiter, text, label, on_bad_rows, date_format and so on."""
+        """Set how files are read after training: encoding, delimiter, text, label, on_bad_rows and so on."""
         self._reading_settings = {name: value for name, value in settings.items() if value is not None}
 
     def new_reading(self) -> Reading:
@@ -530,7 +529,7 @@ class Predictor(ABC, Generic[ModelT]):
         if texts:
             return read(texts, reading=reading)
         self.reading = self.task.new_reading()
-        return test_part(self.task.options, read, self.reading)
+        return evaluation_set(self.task.options, read, self.reading)
 
     def refuse(self, options: JsonObject) -> None:
         """Raise an error for options that models of this task do not have."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from recur.data.reading import Reading
-from recur.data.text.labelled import recorded_columns
+from recur.data.text.labelled import LABEL_MARK, recorded_columns
 from recur.data.text.recognition import one_encoding
 from recur.errors import TextError, listed, shown
 from recur.i18n import Message
@@ -54,11 +54,15 @@ def with_columns(options: LabelledT) -> LabelledT:
     """Return options that record the columns of the training files, their delimiter and their encoding."""
     reading = reading_of(options, strict=True)
     found = recorded_columns(options.texts, reading)
-    encodings = {*reading.encodings.values()}
+    return options.changed(**{name: value for name, value in found.items() if name in options.names()})
+
+
+def common_encoding(options: DataOptions) -> str:
+    """Return the encoding of all text files of the options, for the run to record; empty for UTF-8 and for several."""
     names = [name for part in ("texts", "valid", "test") for name in options.paths(part)]
-    if len(encodings) == 1 and all(one_encoding(name) in encodings for name in names):
-        found["encoding"] = encodings.pop()
-    return options.changed(**found)
+    found = {one_encoding(name) for name in names}
+    encoding = found.pop() if len(found) == 1 else None
+    return "" if encoding in (None, "utf-8") else str(encoding)
 
 
 def split(
@@ -66,9 +70,9 @@ def split(
 ) -> tuple[list[Item], list[Item], list[Item]]:
     """Return the training, validation and test sets.
 
-    A set that is not given is held out: `--valid-fraction` and `--test-fraction` of the examples, or one fold and a tenth
-    of the rest. A test file is not read here, because training does not need it: the set is empty, and `test_part` reads
-    it.
+    A set that is not given is held out: `--valid-fraction` and `--test-fraction` of the examples, or one fold and a
+    tenth of the rest. A test file is not read here, because training does not need it: the set is empty, and
+    `evaluation_set` reads it.
     """
     reading = reading_of(options) if reading is None else reading
     items = read(options.texts, reading=reading)
@@ -95,7 +99,7 @@ def split(
     return train, parts["valid"], parts["test"]
 
 
-def test_part(options: SplitOptions, read: Reader[Item], reading: Reading | None = None) -> list[Item]:
+def evaluation_set(options: SplitOptions, read: Reader[Item], reading: Reading | None = None) -> list[Item]:
     """Return the test set. Training files are read only if the test set is held out of them."""
     reading = reading_of(options) if reading is None else reading
     found = read(options.test, reading=reading) if options.test else split(options, read, reading)[2]
@@ -133,10 +137,10 @@ class Unit(NamedTuple):
 
 
 def label_of(item: Any) -> str:
-    """Return the class of an example; empty if it has none."""
+    """Return the class of an example, the first if it has several; empty if it has none."""
     found = getattr(item, "label", None)
     found = getattr(item, "target", None) if found is None and hasattr(item, "values") else found
-    return found if isinstance(found, str) else ""
+    return found.partition(LABEL_MARK)[0] if isinstance(found, str) else ""
 
 
 def input_of(item: Any) -> Hashable:
@@ -236,8 +240,8 @@ def _interleaved(units: Sequence[Unit]) -> list[int]:
 
 
 def _evenly(order: Sequence[int], taken: set[int], want: int, units: Sequence[Unit]) -> list[int]:
-    """Return the free units so that each beginning of the list has every class in its share: units at equal distances of
-    the order by class first, and then those between them."""
+    """Return the free units, first those at equal distances of the order by class, so that every class has its share,
+    and then those between them."""
     free = [k for k in order if k not in taken]
     total = sum(len(units[k].places) for k in free)
     count = max(min(round(len(free) * want / max(total, 1)), len(free)), 1)
@@ -279,7 +283,7 @@ def _note_shared(train: Sequence[Any], held: Sequence[Any], reading: Reading) ->
 
 def check_classes(items: Sequence[Any]) -> None:
     """Raise TextError for a training set of one class, of which nothing can be learned."""
-    labels = Counter(label_of(item) for item in items)
+    labels = Counter(item.label for item in items)
     if len(labels) == 1 and items:
         raise TextError(
             Message(

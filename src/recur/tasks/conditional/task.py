@@ -23,6 +23,8 @@ from recur.tasks.conditional.options import ConditionalOptions
 
 def read_lines(names: Sequence[str], reading: Reading | None = None) -> list[Pair]:
     """Labels and their lines, from the same files as a classifier's: with or without a header, in either order."""
+    if reading is not None:
+        reading.multi_label = False
     return [Pair(one.label, one.text, one.where, one.group) for one in read_labelled(names, reading=reading)]
 
 
