@@ -1,6 +1,6 @@
 """Baselines of classifiers with several labels: the most frequent labels, and TF-IDF logistic regressions.
 
-    P(label k | text) = σ(w_k · tfidf(text) + b_k)   with the penalty ‖w_k‖² / (2 C n), C by the validation loss
+P(label k | text) = σ(w_k · tfidf(text) + b_k)   with the penalty ‖w_k‖² / (2 C n), C by the validation loss
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.models.classifiers import Classifier, SequenceEncoder, SignalEncoder, SignalTagger
 from recur.models.layers import SignalInput
-from recur.models.tagger import OutputTagger, Tagger, WordTagger
 from recur.models.multilabel import MultiLabelClassifier
+from recur.models.tagger import OutputTagger, Tagger, WordTagger
 from recur.nn import FeedForward, Recurrent
 from recur.nn.streaming import get_packed_weights
 from recur.ops.cuda.streaming import SessionSlots

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recur.baselines.forecasts import SeasonalNaive
+from recur.data.csv_files import format_row
+from recur.data.series import fill
 from recur.data.text import SPECIALS
 from recur.data.text.labelled import LABEL_MARK
 from recur.data.text.treebanks import parse_tree, read_trees
@@ -125,10 +127,12 @@ def _series_examples(predictor: Predictor[Any]) -> list[FormExample]:
     found = []
     for one, parts in list(zip(data.panel.series, data.splits, strict=True))[:EXAMPLES]:
         end = max(parts.valid - task.horizon, min(len(one), 2 * task.season + 2))
+        while end > 1 and np.isnan(one.values[end - 1]).all():
+            end -= 1  # a series ends at its last value: behind a missing one the forecast would begin earlier
         begin = max(0, (end - ROWS) // task.season * task.season)
         dates, ahead = data.panel.dates(one), end if not data.panel.future else min(end + task.horizon, len(one.future))
         header = [*(["date"] if dates else []), *data.panel.targets, *data.panel.future, *data.panel.past]
-        lines = [",".join(header)]
+        lines = [format_row(header)]
         for t in range(begin, ahead):
             known = (one.values[:end], one.future, one.past[:end])
             cells = [v for part in known for v in (part[t] if t < len(part) else [math.nan] * part.shape[1])]
@@ -458,9 +462,9 @@ def _predict_series(predictor: Predictor[Any], given: str) -> JsonObject:
     panel = parse_series(task.options, given.split("\n"), "the table")
     one = panel.series[0]
     values = one.values[:, 0]
-    observed = np.where(np.isnan(values), np.nanmean(values), values)
-    season = task.season if len(observed) >= task.season else 1
-    naive = SeasonalNaive(season)(observed[:, None], np.array([len(observed)]), task.horizon)[0, :, 0]
+    season = task.season if len(values) >= task.season else 1
+    observed = fill(values[:, None], season)
+    naive = SeasonalNaive(season)(observed, np.array([len(observed)]), task.horizon)[0, :, 0]
     first = [row for row in rows if row["series"] == one.id and row["target"] == panel.targets[0]]
     dates = panel.dates(one)
     return {

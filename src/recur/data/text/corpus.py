@@ -7,8 +7,8 @@
     Corpus.of("pydoc")                    the Python language reference, which comes with Python
     Corpus.of("stdlib")                   the sources of the standard library
 
-Text is UTF-8, or in the encoding that is detected or named. A byte-order mark is removed, line ends become newlines, and
-characters are composed (NFC); changes are counted in `notes`. One piece is in memory at a time, so a corpus may be
+Text is UTF-8, or in the encoding that is detected or named. A byte-order mark is removed, line ends become newlines,
+and characters are composed (NFC); changes are counted in `notes`. One piece is in memory at a time, so a corpus may be
 larger than memory. Files of more than LARGE_TEXT_BYTES bytes are split into shards, which several processes read, count
 and encode.
 """

@@ -566,6 +566,8 @@ def _table(name: str, reading: Reading) -> Iterator[Pair]:
             yield Pair(columns[0], columns[1], where)
         return
     table = read_table(name, reading) if is_table(name) else delimited(_lines_of(name, reading), name, reading)
+    if not table.rows:
+        return
     source, target, group, header = _pair_columns(table, reading)
     for row in table.rows[header and not table.header :]:
         if len(row.cells) != len(table.rows[0].cells) or len(row.cells) <= max(source, target):

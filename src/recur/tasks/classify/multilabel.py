@@ -34,7 +34,6 @@ from recur.tasks.common.contract import (
     TrainingProgress,
     TrainingStep,
     Validation,
-    variable_length_blocker,
 )
 from recur.tasks.common.predictor import Prediction, Predictor
 from recur.tasks.common.splits import reading_of, split, with_columns
@@ -90,9 +89,8 @@ def encode(examples: Sequence[LabelledText], vocabs: Vocabs) -> list[MultiLabelE
     for one in examples:
         labels = several_labels(one.label)
         known = tuple(classes[label] for label in labels if label in classes)
-        found.append(
-            MultiLabelExample(encode_text(vocabs["vocab"], one.text, one.where), known, one.text, len(labels) - len(known))
-        )
+        ids = encode_text(vocabs["vocab"], one.text, one.where)
+        found.append(MultiLabelExample(ids, known, one.text, len(labels) - len(known)))
     return found
 
 
@@ -104,8 +102,8 @@ def targets_of(examples: Sequence[MultiLabelExample], labels: int) -> Tensor:
 
 
 def label_scores(predicted: Tensor, targets: Tensor, unseen: int = 0) -> Metrics:
-    """Return F1 over all decisions (micro), its mean over labels that occur (macro), and the share of texts with exactly
-    the right labels.
+    """Return F1 over all decisions (micro), its mean over labels that occur (macro), and the share of texts with
+    exactly the right labels.
 
     Args:
         predicted, targets: (n, labels), bool or 0 and 1.
@@ -222,7 +220,7 @@ class MultiLabelTask(Task[ClassifyOptions, MultiLabelData, MultiLabelClassifier,
         return TrainingStep(loss, len(batch.ids), model.backend)
 
     def unrecordable(self, data: MultiLabelData) -> str:
-        return variable_length_blocker((example.size for example in data.train), self.options) or "labels vary in number"
+        return "texts have several numbers of labels"
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(2)
@@ -243,7 +241,8 @@ class MultiLabelTask(Task[ClassifyOptions, MultiLabelData, MultiLabelClassifier,
         lines = []
         for example, row in zip(few, found, strict=True):
             said, true = (
-                LABEL_MARK.join(names[k] for k in which) or "none" for which in (row.nonzero()[:, 0].tolist(), example.labels)
+                LABEL_MARK.join(names[k] for k in which) or "none"
+                for which in (row.nonzero()[:, 0].tolist(), example.labels)
             )
             lines.append(example_line(example.text, said, true))
         return "\n".join(lines)
@@ -348,7 +347,7 @@ class MultiLabelPredictor(Predictor[MultiLabelClassifier]):
                 }
 
     def stream(self, text: str) -> Iterator[dict[str, float]]:
-        """Yield the probability of each label after every token, in constant memory; for a network that reads forward."""
+        """Yield the probability of each label after every token, in constant memory, if the network reads forward."""
         if len(self.models) > 1:
             raise TextError(f"an ensemble does not stream; open one of {shown(self.name)}")
         carried = None

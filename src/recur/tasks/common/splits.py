@@ -121,7 +121,7 @@ def _fold(
     if not options.valid:
         held = hold_out([items[i] for i in rest], [share], reading)[0]
         chosen = {rest[i] for i in held}
-        valid, rest = [items[i] for i in sorted(chosen)], [i for i in rest if i not in chosen]
+        valid, rest = [items[rest[i]] for i in held], [i for i in rest if i not in chosen]
     return [items[i] for i in rest], valid, [items[i] for i in sorted(test)]
 
 
@@ -188,7 +188,7 @@ def units_of(items: Sequence[Any], reading: Reading, largest: int) -> list[Unit]
 
 
 def hold_out(items: Sequence[Any], fractions: Sequence[float], reading: Reading) -> list[list[int]]:
-    """Return the places of held-out examples, one sorted list per fraction; the rest is the training set."""
+    """Return the places of held-out examples, in random order, one list per fraction; the rest is the training set."""
     if not fractions:
         return []
     wanted = [int(f * len(items) + 1e-9) for f in fractions]
@@ -226,7 +226,8 @@ def hold_out(items: Sequence[Any], fractions: Sequence[float], reading: Reading)
             raise TextError(
                 f"{len(items)} examples of {len(left)} classes are too few to hold some out; give --valid and --test"
             )
-        found.append(sorted(places))
+        shuffled = np.random.default_rng(0).permutation(len(places))  # so that any part of a set is a sample of it
+        found.append([sorted(places)[int(k)] for k in shuffled])
     return found
 
 
