@@ -165,7 +165,7 @@ def predict(
         screen.note(f"waiting for what to predict: type it here, {what}; Ctrl-D ends. Or name a file")
     inputs: Iterator[Iterable[str]]
     inputs = (
-        read_standard_input(blank=files_read.on_bad_rows != "error" or not model.takes_lines)
+        read_standard_input(files_read.on_bad_rows != "error" or not model.takes_lines, files_read.encoding or "utf-8")
         if not files
         else (_lines_of(model, name, files_read) for name in files)
     )

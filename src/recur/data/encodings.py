@@ -66,8 +66,8 @@ def detect_encoding(data: bytes, whole: bool, likely: str = "") -> str | None:
         if data.startswith(mark):
             return name
     if _decodes(data, "utf-8", whole):
-        return "utf-8" if b"\0" not in data else _utf_16(data)
-    if (wide := _utf_16(data)) is not None:
+        return "utf-8" if b"\0" not in data else _utf_16(data, whole)
+    if (wide := _utf_16(data, whole)) is not None:
         return wide
     if likely and likely != "utf-8" and _decodes(data, likely, whole):
         return likely
@@ -97,8 +97,10 @@ def _around_first(data: bytes) -> bytes:
 _ABOVE = re.compile(rb"[\x80-\xff]")
 
 
-def _utf_16(data: bytes) -> str | None:
+def _utf_16(data: bytes, whole: bool) -> str | None:
     """Return UTF-16 if zero bytes stand at every second place of much of the data, as in text with ASCII."""
+    if whole and len(data) % 2:
+        return None
     part = data[: min(len(data), 4096) & ~1]
     if b"\0" not in part:
         return None

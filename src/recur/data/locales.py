@@ -103,7 +103,8 @@ def _decimal(columns: Iterable[Sequence[str]]) -> str:
     votes = {".": 0, ",": 0}
     for cells in columns:
         bare = [_bare(cell) for cell in cells if cell.lower() not in MISSING]
-        point, comma = (bool(bare) and all(_is(mark, cell) for cell in bare) for mark in (_POINT, _COMMA))
+        counts = (sum(_is(mark, cell) for cell in bare) for mark in (_POINT, _COMMA))
+        point, comma = (bool(bare) and count >= NUMBERS * len(bare) for count in counts)
         if point != comma:
             votes["." if point else ","] += any("," in cell or "." in cell for cell in bare)
     return "," if votes[","] > votes["."] else "." if votes["."] else ""
@@ -116,6 +117,14 @@ def _bare(cell: str) -> str:
 
 def _is(pattern: re.Pattern[str], cell: str) -> bool:
     return pattern.fullmatch(cell) is not None and any(c.isdigit() for c in cell)
+
+
+def holds_number(cell: str) -> bool:
+    """Return True for a number or a date in any spelling that is read here."""
+    bare = _bare(cell)
+    return (
+        _is(_POINT, bare) or _is(_COMMA, bare) or _NUMERIC.fullmatch(cell) is not None or parse_date(cell) is not None
+    )
 
 
 def _rewrite_numbers(rows: Sequence[CsvRow], k: int, filled: Sequence[str], decimal: str) -> None:

@@ -25,7 +25,7 @@ KEPT_ROWS = 1000
 """Bad rows that are kept for reports."""
 
 MOST_BAD = 0.5
-"""Share of bad rows above which a file is taken to have another layout than expected, and is refused."""
+"""Share of bad rows from which a file is taken to have another layout than expected, and is refused."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -81,13 +81,19 @@ class Reading:
         """Count a bad row, or raise the error if bad rows stop the job."""
         if self.on_bad_rows == "error":
             raise error
+        self.count(str(error))
+
+    def count(self, error: str) -> None:
+        """Count a bad row; the first ones are kept."""
         self.left_out += 1
         if len(self.bad) < KEPT_ROWS:
-            self.bad.append(str(error))
+            self.bad.append(error)
 
     def check_share(self, kept: int, name: str) -> None:
-        """Raise the first error if more than half of the rows were bad: the file has another layout."""
-        if self.left_out and self.left_out > MOST_BAD * (kept + self.left_out):
+        """Raise the first error if half of the rows or more were bad: the file has another layout."""
+        if self.left_out and not kept:
+            raise TextError(self.bad[0])
+        if self.left_out and self.left_out >= MOST_BAD * (kept + self.left_out):
             raise TextError(
                 f"{name}: {self.left_out:,} of {kept + self.left_out:,} rows cannot be read; the first: {self.bad[0]}"
             )

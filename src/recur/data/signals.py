@@ -31,7 +31,7 @@ from recur.data.images import (
     reading_file,
     split_name,
 )
-from recur.data.locales import LocaleFormat, localise
+from recur.data.locales import LocaleFormat, holds_number, localise
 from recur.data.reading import Reading, kept
 from recur.errors import TextError, listed, shown
 from recur.utils.files import open_stream, read_bounded, too_long
@@ -117,17 +117,14 @@ def parse_steps(text: str, name: str, reading: Reading | None = None) -> SignalS
     rows = [CsvRow(row.line, [cell.strip() for cell in row.cells]) for row in table.rows]
     if not rows:
         raise TextError(f"{name} is empty: a sequence has a step at least")
-    localise([""] * len(rows[0].cells), rows, LocaleFormat(reading.decimal, reading.date_format or "dmy"), name=name)
-    header = None if any(map(_is_number, rows[0].cells)) else [cell.lower() for cell in rows[0].cells]
-    if header is not None and len(rows) > 1:  # cells below the header decide how numbers are written
-        localise(header, rows[1:], LocaleFormat(reading.decimal, reading.date_format or "dmy"), name=name)
-        if any(parse_date(cell) is not None for cell in rows[0].cells):
-            header = None
+    header = None if any(map(holds_number, rows[0].cells)) else [cell.lower() for cell in rows[0].cells]
     rows = rows if header is None else rows[1:]
     if not rows:
         raise TextError(f"{name} has a header and no steps")
+    names = [""] * len(rows[0].cells) if header is None else header
+    localise(names, rows, LocaleFormat(reading.decimal, reading.date_format or "dmy"), TAGS, name=name)
     width = len(rows[0].cells) if header is None else len(header)
-    stamps = {k for k in range(width) if _holds_times(rows, k)}
+    stamps = {k for k in range(width) if _holds_times(rows, k, "" if header is None else header[k])}
     tag = next((header.index(word) for word in TAGS if word in header), None) if header is not None else None
     if header is None and width > 1 and not any(_is_number(row.cells[-1]) for row in rows):
         tag = width - 1
@@ -144,7 +141,7 @@ def parse_steps(text: str, name: str, reading: Reading | None = None) -> SignalS
             reading.reject(error)
             values[t] = np.nan
     if stamps:
-        reading.add_note(f"{name}: a column of timestamps is left out; each row is one step")
+        reading.add_note("columns of timestamps are left out of recordings: each row is one step")
     tags = None if tag is None else tuple(row.cells[tag] if tag < len(row.cells) else "" for row in rows)
     if tags is not None and not all(tags):
         raise TextError(f"{name}:{rows[tags.index('')].line}: the step has no label, and others have one")
@@ -159,9 +156,15 @@ def _number(cell: str, where: str) -> float:
     return float(cell)
 
 
-def _holds_times(rows: Sequence[CsvRow], k: int) -> bool:
-    """Return True if the cells of a column are dates with or without a time."""
+TIMES = ("time", "timestamp", "datetime", "date", "时间", "时间戳")
+"""Names of a column of times, if its numbers rise from row to row."""
+
+
+def _holds_times(rows: Sequence[CsvRow], k: int, name: str) -> bool:
+    """Return True if a column holds dates with or without a time, or is named like one and rises."""
     cells = [row.cells[k] for row in rows[:1000] if k < len(row.cells)]
+    if name in TIMES and len(cells) > 1 and all(map(_is_number, cells)):
+        return bool((np.diff([float(cell) for cell in cells]) > 0).all())
     found = [parse_date(cell) for cell in cells if cell]
     return bool(found) and all(date is not None and date.form != "number" for date in found)
 
@@ -177,7 +180,7 @@ def _filled(values: np.ndarray[Any, Any], name: str, reading: Reading) -> np.nda
     t = int(missing.any(1).argmax())
     if reading.on_bad_rows == "error":
         raise TextError(
-            f"{name}: step {t + 1} has a missing value (NaN); --on-bad-rows warn repeats the value before it"
+            f"{name}: step {t + 1} is not finite: a value is missing; --on-bad-rows warn repeats the value before it"
         )
     reading.add_gaps(f"{name}, first at step {t + 1}", int(missing.sum()))
     rows = np.where(missing, 0, np.arange(len(steps))[:, None])

@@ -155,12 +155,13 @@ class Corpus:
         notes.encodings = ()
         for k, source in enumerate(self.sources):
             last = ""
-            source = source if source.reading else replace(source, reading=Reading())
+            own = source.reading is None  # else the report of the reader tells the encoding
+            source = replace(source, reading=Reading()) if source.reading is None else source
             with source.open() as stream:
                 for piece in _normalised(_decoded(stream, source), notes, source.name, first=not source.begin):
                     last = piece or last
                     yield piece
-            if source.reading is not None and (encoding := source.reading.encodings.get(source.name)):
+            if own and source.reading is not None and (encoding := source.reading.encodings.get(source.name)):
                 notes.encodings = tuple(dict.fromkeys((*notes.encodings, encoding)))
             if (self.ended or k + 1 < len(self.sources)) and last and not last.endswith("\n"):
                 yield "\n"  # one file's last line is not the next one's first

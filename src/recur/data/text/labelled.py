@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from recur.data.csv_files import CsvRow
+from recur.data.encodings import check_encoding, display_name
 from recur.data.reading import Reading, kept
 from recur.data.text.corpus import Corpus, normalised
 from recur.data.text.sources import Source, find_sources
@@ -38,11 +39,15 @@ MAX_LINE_BYTES = 1 << 26
 """Largest number of bytes of a line of standard input."""
 
 
-def read_standard_input(blank: bool = False) -> Iterator[list[str]]:
+def read_standard_input(blank: bool = False, encoding: str = "utf-8") -> Iterator[list[str]]:
     """Yield the lines that have arrived so far, in batches, without waiting for a batch to fill.
 
-    blank   accept blank lines; else raise TextError
+    blank      accept blank lines; else raise TextError
+    encoding   one in which a line ends with the byte of ASCII
     """
+    encoding = check_encoding(encoding) or "utf-8"
+    if encoding.startswith(("utf-16", "utf-32")):
+        raise TextError(f"standard input is read line by line, which {encoding} does not allow; name a file")
     held, number = b"", 0
     if sys.stdin is None or not ends(sys.stdin.buffer):
         raise TextError("standard input is closed or endless")
@@ -55,9 +60,10 @@ def read_standard_input(blank: bool = False) -> Iterator[list[str]]:
         for line in lines if read or lines[0] else []:
             number += 1
             try:
-                text = normalised(line.decode().rstrip("\r"))
+                text = normalised(line.decode(encoding).rstrip("\r"))
             except UnicodeDecodeError:
-                raise TextError(f"standard input:{number} is not UTF-8") from None
+                name = display_name(encoding)
+                raise TextError(f"standard input:{number} is not {name}; name its --encoding") from None
             except TextError as error:
                 raise TextError(f"standard input:{number}: {error}") from None
             if not blank and not text.strip():
@@ -147,6 +153,7 @@ def read_labelled(
         own = list(kept(rows, lambda row: _labelled(row, layout, table, multi), reading))  # noqa: B023  called at once
         reading.check_share(len(own), table.name)
         found += own
+    reading.check_share(len(found), names[0])
     if not found:
         raise TextError(f"{', '.join(names)} holds no line; one is label TAB text")
     return found
@@ -538,9 +545,9 @@ def read_pairs(names: Sequence[str], reading: Reading | None = None) -> list[Pai
         raise TextError(f"pairs come as tables (.tsv) or as two files, sources and targets; got {', '.join(names)}")
     found = (pair for name in names for pair in _table(name, reading)) if tables else _parallel(*names, reading)
     pairs = list(kept(found, _checked_pair, reading))
+    reading.check_share(len(pairs), names[0])
     if not pairs:
         raise TextError(f"{names[0]} holds no pair")
-    reading.check_share(len(pairs), names[0])
     return pairs
 
 

@@ -89,9 +89,9 @@ def read_tagged(
     """
     reading = reading or Reading()
     found = [sentence for name in names for sentence in _sentences(name, columns, True, reading)]
+    reading.check_share(len(found), names[0])
     if not found:
         raise TextError(f"{', '.join(names)} holds no sentence; one is lines of word TAB tag, and an empty line")
-    reading.check_share(len(found), names[0])
     return found
 
 
@@ -347,9 +347,9 @@ def read_trees(names: Sequence[str], reading: Reading | None = None) -> list[Tre
     reading = reading or Reading()
     lines = ((where, line) for name in names for where, line in numbered_lines(name, reading) if line.strip())
     found = list(kept(lines, lambda one: parse_tree(one[1], one[0]), reading))
+    reading.check_share(len(found), names[0])
     if not found:
         raise TextError(f"{', '.join(names)} holds no tree; one is (label (label word) (label word)), on a line")
-    reading.check_share(len(found), names[0])
     return found
 
 

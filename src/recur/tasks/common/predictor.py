@@ -386,8 +386,7 @@ class Predictor(ABC, Generic[ModelT]):
         passed = 0
 
         def reject(number: int, one: object, why: str) -> None:
-            self.reading.left_out += 1
-            self.reading.bad.append(f"input {number}: {why}")
+            self.reading.count(f"input {number}: {why}")
             bad.append((passed, Prediction({"input": one, "output": None, "error": why})))
 
         def readable() -> Iterator[Any]:

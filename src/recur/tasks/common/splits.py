@@ -88,7 +88,8 @@ def split(
         del missing["test"]
     if missing and min(int(f * len(items) + 1e-9) for f in missing.values()) < 1:
         flags = " and ".join(f"--{name}" for name in missing)
-        raise TextError(f"{', '.join(options.texts)}: {len(items)} examples are too few to hold some out; give {flags}")
+        why = f"{', '.join(options.texts)}: {len(items)} examples are too few to hold some out; give {flags}"
+        raise TextError(f"{why}; {reading.note()}" if reading.left_out else why)
     held = hold_out(items, list(missing.values()), reading)
     for name, places in zip(missing, held, strict=True):
         parts[name] = [items[k] for k in places]
