@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.cells import Cell, cell_names, make_cell
+from recur.cells import Cell, MatrixCell, cell_names, make_cell
 from recur.compiler.programs import not_affine
 from recur.ops import ScanOutput, scan
 from recur.ops.cpu import library
@@ -25,6 +25,7 @@ ALL_CELLS = cell_names()
 TORCH_CELLS = ["elman", "elman-relu", "gru", "lstm"]
 NATIVE_CELLS = [name for name in ALL_CELLS if make_cell(name).pointwise]
 AFFINE_CELLS = [name for name in NATIVE_CELLS if not_affine(make_cell(name), biased=True) is None]
+MATRIX_CELLS = [name for name in ALL_CELLS if isinstance(make_cell(name), MatrixCell)]
 
 core = library.core()
 needs_core = pytest.mark.skipif(core is None, reason="the C++ core is not built")
@@ -36,6 +37,7 @@ ISAS = library.ISAS[: core.best_isa + 1] if core else ()
 RUNS = [(name, "loop") for name in ALL_CELLS] + [(name, "torch") for name in TORCH_CELLS]
 RUNS += [(name, "parallel") for name in AFFINE_CELLS]
 RUNS += [(name, "native") for name in NATIVE_CELLS if core]
+RUNS += [(name, "chunk") for name in MATRIX_CELLS]
 """Every cell on every backend that takes it."""
 
 DOUBLE = {"dtype": torch.float64}

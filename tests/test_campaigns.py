@@ -29,7 +29,7 @@ def of_language(count: int) -> Iterable[int]:
         pytest.param(damage, of_language(12), id="damage"),
         pytest.param(paths, range(12), id="paths"),
         pytest.param(power, of_language(8), id="power"),
-        pytest.param(export, (2, 16), id="export"),
+        pytest.param(export, (2, 16, 101), id="export"),
         pytest.param(trust, (*range(6), 9), id="trust"),
     ],
 )

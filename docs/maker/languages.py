@@ -14,6 +14,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CHINESE = DOCS / "zh"
+NOTES = DOCS / "notes"
+"""The lab notebook: dated, English only, not kept up to date."""
 
 STAMP = re.compile(r"\A<!-- en ([0-9a-f]{12}) zh ([0-9a-f]{12}) -->\n")
 
@@ -49,8 +51,8 @@ class Pair(NamedTuple):
 
 
 def pairs() -> list[Pair]:
-    """Every page of the site and the README, with its Chinese."""
-    names = {path.relative_to(DOCS) for path in DOCS.rglob("*.md") if CHINESE not in path.parents}
+    """Every page of the site but the lab notebook, and the README, each with its Chinese."""
+    names = {path.relative_to(DOCS) for path in DOCS.rglob("*.md") if not {CHINESE, NOTES} & set(path.parents)}
     names |= {path.relative_to(CHINESE) for path in CHINESE.rglob("*.md")}
     return [Pair(ROOT / "README.md", ROOT / "README.zh-CN.md")] + [
         Pair(DOCS / name, CHINESE / name) for name in sorted(names)

@@ -14,6 +14,7 @@ from recur.cells.indrnn import IndRNN
 from recur.cells.leaky import Leaky
 from recur.errors import OptionError
 from recur.ops import scan
+from tests.cells import matrix_papers
 from tests.support import ALL_CELLS, Case, close, random_weights
 
 
@@ -21,7 +22,7 @@ def sigma(a: Any) -> Any:
     return 1 / (1 + np.exp(-a))
 
 
-PAPERS: dict[str, Callable[..., Any]] = {}
+PAPERS: dict[str, Callable[..., Any]] = {**matrix_papers.PAPERS}
 """For every registered cell, one step of its paper: from x, the parameters and the states to the next states."""
 
 
@@ -173,8 +174,8 @@ def lnlstm(x: Any, p: Any, h: Any, c: Any) -> Any:
     return sigma(o) * np.tanh(p["a_c"] * normal(c) + p["b_c"]), c
 
 
-@paper("mlstm")
-def mlstm(x: Any, p: Any, h: Any, c: Any) -> Any:
+@paper("multiplicative_lstm")
+def multiplicative_lstm(x: Any, p: Any, h: Any, c: Any) -> Any:
     xi, xf, xg, xo, xm = np.split(p["weight_ih"] @ x + p["bias_ih"], 5)
     i, f, g, o = np.split(p["weight_hh"] @ (xm * (p["M"] @ h)) + p["bias_hh"], 4)
     c = sigma(xf + f) * c + sigma(xi + i) * np.tanh(xg + g)

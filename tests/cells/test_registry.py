@@ -90,7 +90,7 @@ def test_a_layer_with_a_cell_can_be_copied() -> None:
     ("spec", "says"),
     [
         ("grv", "did you mean 'gru'"),
-        ("nothing-like-it", "known: elman"),
+        ("nothing-like-it", "known: deltanet, elman"),
         ("gru:size=3", "its options: none"),
         ("elman:relu", "key=value"),
         ("elman:activation=cosine", "unknown activation 'cosine'"),

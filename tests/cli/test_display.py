@@ -24,14 +24,14 @@ def test_a_terminal_is_redrawn_in_place() -> None:
     screen, drawn = Screen(Output()), io.StringIO()
     screen.err = Console(file=drawn, force_terminal=True, width=100, highlight=False)
     with Display(screen) as display:
-        display(Event("data", {"text": "7 texts to learn from"}))
+        display(Event("data", {"text": "7 training texts"}))
         display(Event("baseline", {"name": "6-gram", "metric": "valid_perplexity", "value": 3.3}))
         display(Event("started", {"run": "runs/x", "curve": "valid_perplexity", "unit": "tokens"}))
         display(Event("progress", {name: MEASURED[name] for name in ("step", "epoch", "seconds", "progress")}))
         display(Event("measured", MEASURED))
         assert display.live is not None
     shown = drawn.getvalue()
-    for words in ("7 texts to learn from", "to beat: 6-gram, valid perplexity 3.300", "1,234 tokens/s", "25% of steps"):
+    for words in ("7 training texts", "baseline: 6-gram, valid perplexity 3.300", "1,234 tokens/s", "25% of steps"):
         assert words in shown
     assert "6-gram 3.300" in shown
     assert "the network" in shown

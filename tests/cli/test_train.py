@@ -274,8 +274,17 @@ def test_interrupted_it_saves_and_says_how_to_go_on(book: str) -> None:
     assert list(Path("runs/i/resume").glob("*.safetensors"))
 
 
+def test_resume_with_json_reports_a_damaged_log(trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    log = Path("runs/book/metrics.jsonl")
+    log.write_bytes(log.read_bytes()[:-10])
+    assert run(["resume", "runs/book", "--steps", "1", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["steps"] == 151
+    assert "metrics.jsonl is damaged: its earlier entries are lost" in printed.err
+
+
 def test_tensorboard(book: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [*SMALL, "--steps", "20", "--no-baseline", "--tensorboard", "--out", "runs/tb"]
+    options = [*SMALL, "--steps", "20", "--no-baseline", "--log", "tensorboard", "--out", "runs/tb"]
     json_of(capsys, "train", book, *options)
     assert list(Path("runs/tb/tensorboard").glob("events*"))
 

@@ -320,7 +320,7 @@ def test_a_log_that_was_changed_is_refused_and_begun_anew(tmp_path: Path) -> Non
     with pytest.raises(RunError, match="metrics.jsonl is damaged"):
         Run.open(run.path).metrics()
     (complaint,) = run.rewind(run.load_checkpoint()[0])
-    assert "metrics.jsonl is damaged, and starts again empty" in complaint
+    assert "metrics.jsonl is damaged: its earlier entries are lost" in complaint
     assert run.metrics() == []
 
 

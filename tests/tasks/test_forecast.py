@@ -280,7 +280,7 @@ def test_what_is_wrong_is_refused_in_words(table: Path, tmp_path: Path) -> None:
         task_of(make_options("forecast", fields)).read()
 
     texts = str(table)
-    with pytest.raises(OptionError, match="has 80 values; 80 to test on and 80 to measure on leave 0 to learn from"):
+    with pytest.raises(OptionError, match="has 80 values; 80 for the test and 80 for validation leave 0 for training"):
         read(texts=texts, horizon=40)
     with pytest.raises(OptionError, match="--valid belongs to .*; the task here is forecast"):
         read(texts=texts, valid=texts)

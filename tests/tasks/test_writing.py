@@ -66,7 +66,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(case: str, tmp_path: Pa
         "grad_norm",
         "train_loss",
         "train_perplexity",
-        "rate",
+        "lr",
         "progress",
     }
     histories = [[{k: v for k, v in m.items() if k not in quiet} for m in t.run.metrics()] for t in (straight, resumed)]

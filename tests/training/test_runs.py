@@ -325,7 +325,7 @@ def test_killed_between_the_last_measurement_and_its_checkpoint(monkeypatch: pyt
     assert [entry["step"] for entry in outcome.run.metrics()] == [e["step"] for e in recur.load("a").run.metrics()]
 
 
-SAME = ("step", "train_loss", "grad_norm", "clipped", "rate", "valid_loss", "predictions")
+SAME = ("step", "train_loss", "grad_norm", "clipped", "lr", "valid_loss", "predictions")
 
 
 def test_what_is_measured_after_a_stop_is_what_would_have_been() -> None:
@@ -428,7 +428,7 @@ def test_terminated_it_saves_and_says_how_to_go_on() -> None:
         process.send_signal(signal.SIGTERM)
         said = process.stderr.read()
     assert process.returncode == 130
-    assert "go on with: recur resume r" in said
+    assert "resume with: recur resume r" in said
     assert not Path("r/lock").exists()
     resume("r", steps=2)
 

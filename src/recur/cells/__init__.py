@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # static types of the cells that other packages name
     from recur.cells.elman import Elman as Elman
     from recur.cells.gru import GRU as GRU
     from recur.cells.lstm import LSTM as LSTM
+    from recur.cells.matrix import MatrixCell as MatrixCell
 
 __all__ = ["Cell", "CellLike", "State", "Tensors", "Weights", "cell_names", "make_cell"]
 __all__ += sorted(cell_classes())

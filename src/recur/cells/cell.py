@@ -30,7 +30,7 @@ from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
 from recur.cells.contract import check_class, check_names
 from recur.cells.tensors import Tensors as Tensors
 from recur.cells.tensors import named_tuple
-from recur.errors import CellError
+from recur.errors import CellError, ShapeError
 
 Weights = Mapping[str, Tensor]
 State = tuple[Tensor, ...]
@@ -85,7 +85,10 @@ class Cell:
     own_products: bool = False
     """Whether the step multiplies a state by an extra matrix, to which a mask on the recurrent state does not apply."""
 
-    step: Callable[..., Sequence[Tensor]]
+    sizes: ClassVar[tuple[str, ...]] = ("H", "D")
+    """The names of sizes that the shapes of `extras` may use."""
+
+    step: Callable[..., Any]
     """`step(self, x, h, s)`, or `step(self, x, h, s, w)` for a cell with extras."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -121,6 +124,28 @@ class Cell:
     def output_states(self) -> tuple[int, ...]:
         """The indices of the states that form the output."""
         return tuple(self.states.index(name) for name in self.outputs) if self.outputs else (0,)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of `step`, as its author writes them."""
+        return "x, h, s, w" if self.extras else "x, h, s"
+
+    def units(self, rows: int) -> int:
+        """Return H for weight_ih with this number of rows."""
+        H, rest = divmod(rows, len(self.gates))
+        if rest or not H:
+            raise ShapeError(
+                f"{type(self).__name__}: weight_ih must have H rows for each of {len(self.gates)} gates, got {rows}"
+            )
+        return H
+
+    def split(self, share: Tensor) -> Sequence[Tensor]:
+        """Split the input projection of all gates, as `step` reads it."""
+        return share.chunk(len(self.gates), dim=-1)
+
+    def blocks(self, rows: Tensor) -> Sequence[Tensor]:
+        """Split the rows of weight_ih or bias_ih by gate."""
+        return rows.chunk(len(self.gates))
 
     def shapes(self, D: int, H: int, bias: bool = True, projection: int = 0) -> dict[str, tuple[int, ...]]:
         """Return the names and shapes of all weights for D inputs and H units, by torch's names without the layer.
@@ -191,7 +216,8 @@ class Cell:
 
     def advance(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> Sequence[Tensor]:
         """Run one step, with or without extra weights."""
-        return self.step(x, h, s, w) if self.extras else self.step(x, h, s)
+        after: Sequence[Tensor] = self.step(x, h, s, w) if self.extras else self.step(x, h, s)
+        return after
 
     def state(self, parts: Sequence[Tensor]) -> Tensors:
         """Return the states as a named tuple with fields such as `.h` and `.c`."""
@@ -210,7 +236,7 @@ def check_cell(cell: object) -> Cell:
     if is_checked(id(cell)):  # once is enough: the check takes longer than a scan of a few steps
         return cell
     who = type(cell).__name__
-    arguments = "x, h, s, w" if cell.extras else "x, h, s"
+    arguments = cell.arguments
     step = getattr(cell, "step", None)
     if not callable(step):
         raise CellError(f"{who} has no step; write step(self, {arguments}) -> ({', '.join(cell.states)},)")

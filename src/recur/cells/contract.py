@@ -64,8 +64,9 @@ def _check_extras(who: str, cell: Cell | type[Cell]) -> None:
     for name, shape in cell.extras.items():
         if name in taken:
             raise CellError(f"{who}.extras takes the name {name!r}, which belongs to the gates or to an initial state")
-        if not all(size in ("H", "D") or (isinstance(size, int) and size > 0) for size in shape):
-            raise CellError(f"{who}.extras[{name!r}] must be a shape made of 'H', 'D' and whole numbers, got {shape}")
+        named = ", ".join(map(repr, cell.sizes))
+        if not all(size in cell.sizes or (isinstance(size, int) and size > 0) for size in shape):
+            raise CellError(f"{who}.extras[{name!r}] must be a shape made of {named} and whole numbers, got {shape}")
         if cell.pointwise and tuple(shape) != ("H",):
             raise CellError(f"{who}.extras[{name!r}] of shape {shape} mixes units; add pointwise = False")
 

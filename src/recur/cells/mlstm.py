@@ -1,44 +1,71 @@
-"""Multiplicative LSTM (mLSTM): the recurrent matrix depends on the input."""
+"""Matrix LSTM (mLSTM) of xLSTM: exponential gates, a matrix memory and a normaliser."""
 
 from __future__ import annotations
 
-from torch import Tensor, sigmoid, tanh
-from torch.nn.functional import linear
+import math
+from dataclasses import dataclass
+from typing import Any
 
-from recur.cells.cell import Cell, State, Tensors
+import torch
+from torch import sigmoid
+from torch.nn.functional import logsigmoid
+
+from recur.cells.cell import Weights
+from recur.cells.matrix import MatrixCell, head_norm
+from recur.cells.tensors import Tensors
+from recur.errors import OptionError, unknown
+
+GATES = ("exp", "sigmoid")
 
 
-class MLSTM(Cell):
-    """m = x_m ⊙ M h
-    i = σ(x_i + m_i)   f = σ(x_f + m_f)   g = tanh(x_g + m_g)   o = σ(x_o + m_o)     with m_i = W_i m + b_hi
-    c' = f ⊙ c + i ⊙ g
-    h' = o ⊙ tanh(c')
+@dataclass
+class MLSTM(MatrixCell):
+    """f = σ(x_f)   i = exp(x_i)      one number per head
+    C' = f C + i (k / √K) vᵀ
+    n' = f n + i k / √K
+    h = σ(x_o) ⊙ norm(C'ᵀ q / max(|n'ᵀ q|, 1))
 
-    Krause, Lu, Murray and Renals, Multiplicative LSTM for sequence modelling, 2016. Every input has its own transition
-    matrix W diag(x_m) M, in factored form. M h mixes units, so the cell is not pointwise and runs on the loop. This is
-    not the mLSTM of xLSTM, which has a matrix memory. Not in torch.nn.
+    Beck et al., xLSTM: extended long short-term memory, NeurIPS 2024; norm: RMSNorm per head, with a gain. C and n are
+    stored divided by e^m with m' = max(log f + m, log i), as in the paper; n is one more column of C. With
+    `gate="sigmoid"`, i = σ(x_i) and there is neither n nor m (Beck et al., Tiled flash linear attention, 2025). The
+    biases of f start from 3 up to 6, those of i at −10. Not in torch.nn.
 
-    >>> cell = recur.cells.MLSTM()
-    >>> cell.extras, cell.pointwise                     # M is applied to the state before W
-    ({'M': ('H', 'H')}, False)
+    >>> recur.make_cell("mlstm").states, recur.make_cell("mlstm:gate=sigmoid").states
+    (('h', 'S', 'm'), ('h', 'S'))
     """
 
+    gate: str = "exp"
+    """The input gate: exp or sigmoid."""
+
     name = "mlstm"
-    gates = ("i", "f", "g", "o", "m")
-    state_gates = ("i", "f", "g", "o")
-    states = ("h", "c")
-    extras = {"M": ("H", "H")}
-    pointwise = False
-    forget_gate = "f"
-    input_gate = "i"
+    inputs = {"q": "K", "k": "K", "v": "V", "i": 1, "f": 1, "o": "V"}
+    extras = {"norm": ("V",)}
+    columns = 1
+    stabilised = True
 
-    def multiplied(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
-        return x.m * linear(s.h, w.M)
+    def __post_init__(self) -> None:
+        if self.gate not in GATES:
+            raise OptionError(f"MLSTM: {unknown('input gate', self.gate, GATES)}")
+        super().__post_init__()
+        if self.gate == "sigmoid":
+            self.columns, self.stabilised = 0, False  # type: ignore[misc]
+            self.states, self.initial = ("h", "S"), {"h": 0.0}
 
-    def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
-        i = sigmoid(x.i + h.i)
-        f = sigmoid(x.f + h.f)
-        g = tanh(x.g + h.g)
-        o = sigmoid(x.o + h.o)
-        c = f * s.c + i * g
-        return o * tanh(c), c
+    def init_extras(self, weights: Weights) -> None:
+        super().init_extras(weights)
+        if "bias_ih" in weights:
+            blocks = dict(zip(self.gates, self.blocks(weights["bias_ih"]), strict=True))
+            with torch.no_grad():
+                blocks["f"].copy_(torch.linspace(3, 6, len(blocks["f"])))
+                blocks["i"].fill_(-10 if self.gate == "exp" else 0)
+
+    def step(self, x: Tensors, S: Any, w: Tensors) -> tuple[Any, Any]:
+        K, V = x.k.shape[-1], x.v.shape[-1]
+        S = S.scale(log=logsigmoid(x.f))
+        if self.gate == "sigmoid":
+            S = S.write(sigmoid(x.i) * x.k / math.sqrt(K), x.v)
+            return S, sigmoid(x.o) * head_norm(S.read(x.q), w.norm)
+        S = S.write(x.k / math.sqrt(K), torch.cat([x.v, torch.ones_like(x.v[..., :1])], dim=-1), log=x.i)
+        both = S.read(x.q)
+        o = both[..., :V] / torch.maximum(both[..., V:].abs(), torch.exp(-S.m))
+        return S, sigmoid(x.o) * head_norm(o, w.norm)

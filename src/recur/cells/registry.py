@@ -60,7 +60,7 @@ def cell_names() -> list[str]:
     """Return the names that `make_cell` accepts.
 
     >>> [name for name in recur.cell_names() if "lstm" in name]
-    ['lnlstm', 'lstm', 'lstm1997', 'minlstm', 'mlstm', 'slstm']
+    ['lnlstm', 'lstm', 'lstm1997', 'minlstm', 'mlstm', 'multiplicative_lstm', 'slstm']
     """
     return sorted([*_registered(), *VARIANTS])
 
@@ -148,7 +148,7 @@ def _from_file(path: Path, name: str) -> type[Cell]:
         except OSError as error:
             raise CellError(f"cell file {str(path)!r} cannot be read: {error.strerror or error}") from None
     check_trusted(path, source)  # the only place that executes a cell's file
-    unique = hashlib.sha256(str(path.resolve()).encode() + source).hexdigest()[:12]  # files of one name in two folders
+    unique = hashlib.sha256(os.fsencode(path.resolve()) + source).hexdigest()[:12]  # files of one name in two folders
     module = _module(f"recur_user_cell_{path.stem}_{unique}", path, source)
     cells = {key: value for key, value in vars(module).items() if _is_cell(value)}
     if name not in cells:

@@ -26,15 +26,15 @@ def card(
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """A model card of a run, from its own numbers: task, data by digest, network, training, figures beside plain
-    models, how to load it. What only its author knows, the licence among it, is left open.
+    """Write a model card from the data of a run: task, training data by digest, network, training, metrics, baselines,
+    how to load it. Licence, authors and intended use are left for the author.
 
     Parameters
     ----------
     run
-        The run's folder.
+        Run folder.
     out
-        Write it to this file.
+        File to write; default: print it.
     """
     from recur.tasks import open_predictor
     from recur.tasks.common.model_card import card_markdown

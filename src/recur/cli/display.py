@@ -177,13 +177,15 @@ class Display:
         kind, content = event
         if kind in ("data", "note"):
             self.screen.note(content["text"])
+        elif kind == "warning":
+            self.screen.warn(content["text"])
         elif kind == "baseline":
             if self.baseline is None or is_better(content["metric"], content["value"], self.baseline["value"]):
                 self.baseline = content
             figure = format_metric(content["metric"], content["value"])
             self.screen.note(
                 Message(
-                    "to beat: {name}, {metric} {figure}",
+                    "baseline: {name}, {metric} {figure}",
                     name=content["name"],
                     metric=metric_label(content["metric"]),
                     figure=figure,
@@ -232,7 +234,7 @@ class Display:
         self.screen.show("", facts("", shown))
         show_verdict(self.screen, content["verdict"])
         if outcome.stopped:
-            self.screen.note(f"go on with: recur resume {shlex.quote(content['run'])}")
+            self.screen.note(f"resume with: recur resume {shlex.quote(content['run'])}")
             return
         what = " FILE" if outcome.task.verb == "predict" else ""
         self.screen.note(f"use it: recur {outcome.task.verb} {shlex.quote(content['run'])}{what}")

@@ -40,22 +40,21 @@ def logprob(
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """log P of texts, in nats and bits, token by token.
+    """Log-probability of texts in nats and bits, token by token.
 
-    What stands before a text is the end of a line; of a model trained with --direction backward that stands behind it,
-    and tokens are listed from the last to the first. N-grams of words and models with labels measure whole lines, with
-    their ends.
+    A text is preceded by a line end; for a model trained with --direction backward it is followed by one, and tokens
+    are listed from last to first. Word n-grams and conditional models score whole lines with their ends.
 
     Parameters
     ----------
     model
-        A run of a language model, or of one with labels, or an ARPA file.
+        Run of a language model or a conditional model, or an ARPA file.
     texts
-        What to measure; each line of standard input, if not given.
+        Texts; default: each line of standard input.
     label
-        Models of lines with labels: the label of the lines.
+        Conditional models: label of the lines.
     tokens
-        List every token with its own log P; --no-tokens gives sums alone.
+        List every token; --no-tokens prints only the sums.
     device
         cpu, cuda, cuda:N or auto.
     """

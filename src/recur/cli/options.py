@@ -48,8 +48,8 @@ class Opening:
     """Options of commands that open runs."""
 
     trust: Annotated[bool, Parameter(negative="")] = False
-    """Execute a custom cell that a run, a sweep or a file of --config names, though you have not trained with it; it is
-    remembered by its SHA-256."""
+    """Execute the custom cell that a run, a sweep or a --config file names, even if you have not trained with it. The
+    SHA-256 of the cell is remembered."""
 
 
 @Parameter(name="*")
@@ -61,8 +61,8 @@ class OpeningTexts(Opening):
     """Continue although a training file has changed since."""
 
     allow_path: tuple[Path, ...] = ()
-    """Open this text of the run, a file or a folder outside of the run's folder, though you have not trained with it;
-    it is remembered by the SHA-256 of its name and content. Repeat the option for several."""
+    """Read this text of the run outside of the run's folder, a file or a folder, even if you have not trained with it.
+    The SHA-256 of its name and content is remembered. Repeat the option for several."""
 
 
 @Parameter(name="*")

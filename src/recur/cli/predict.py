@@ -87,45 +87,41 @@ def predict(
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Write what a model makes of each line: `input TAB output`, and `TAB score` where there are several.
+    """Predict each input line: `input TAB output`, and `TAB score` with several results per input.
 
     Parameters
     ----------
     models
-        Runs; several with the same vocabularies serve as one, by the mean of probabilities (seq2seq, classify), of what
-        they say of tags (tag) or of quantiles (forecast). What is no run is a file of inputs, a line each; standard
-        input, if there is none.
+        Runs, then files with one input per line; default: standard input. Several runs with equal vocabularies are an
+        ensemble: the mean of probabilities (seq2seq, classify), tag scores (tag) or quantiles (forecast).
     beam
-        Width of the beam search; 1, if not given: the likeliest symbol at each step.
+        Width of the beam search; default 1 (greedy).
     nbest
-        So many of what the beam search finds, best first.
+        Number of results of the beam search, best first.
     length_penalty
-        Rank by log P / ((5 + length) / 6)^this; 0, if not given.
+        Length penalty α; rank by log P / ((5 + length) / 6)^α. Default 0.
     coverage
-        With attention: add this much of Σ log(attention on a place of the source, at most 1) to what is ranked by, so
-        that less is left out; 0, if not given.
+        With attention: weight of the coverage penalty Σ log(attention per source position, at most 1). Default 0.
     lm
-        CTC: an n-gram model of label sequences, an ARPA file (recur ngram --token word --save), to rank by too.
+        CTC: n-gram model of label sequences, an ARPA file (recur ngram --token word --save).
     lm_weight
-        CTC: what its log-probabilities count beside the network's; 0.5, if not given.
+        CTC: weight of the n-gram model; default 0.5.
     samples
-        Draw so many instead of searching.
+        Number of samples instead of a search.
     temperature
-        For drawn ones: below 1 safer, above 1 wilder.
+        Samples: below 1 more likely, above 1 more varied.
     top_k
-        For drawn ones: among the k likeliest symbols only.
+        Samples: only the k most likely symbols.
     top_p
-        For drawn ones: among the likeliest that together have this probability.
+        Samples: only the most likely symbols with this total probability.
     seed
-        For drawn ones: the same seed, the same output.
+        Samples: random seed.
     attention
-        Of models that write from a source: which of its symbols each symbol written looked at most; all weights with
-        --json.
+        Models with a source: print the source symbol that each output symbol attends to most; all weights with --json.
     figure
-        Draw those weights to this file (.png, .svg or .pdf), of the first six inputs.
+        Write a figure of the attention of the first six inputs to this file (.png, .svg or .pdf).
     anomalies
-        Of forecasters: not what follows, but how surprising each value of the file is, one step ahead: how many
-        deviations it is off, and the share of validation errors that were as large.
+        Forecasts: print how far each value of the file is from its one-step forecast, in deviations, with a p-value.
     device
         cpu, cuda, cuda:N or auto.
     """

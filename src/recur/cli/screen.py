@@ -100,6 +100,11 @@ class Screen:
         if not self.quiet:
             self.err.print(printed(text), style="dim", soft_wrap=not self.err.is_terminal)
 
+    def warn(self, text: str) -> None:
+        """Print a warning on standard error, also with --quiet and --json."""
+        if not self.silent:
+            self.err.print(printed(text), style="yellow", soft_wrap=not self.err.is_terminal)
+
     def show(self, *things: Any) -> None:
         """Print a part of the result for people."""
         if not self.json:

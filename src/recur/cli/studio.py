@@ -39,20 +39,20 @@ def studio(
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Serve a local page over a folder of runs: train, compare, write, and look inside.
+    """Serve a local page for a folder of runs: train, compare, generate, and look inside.
 
     Parameters
     ----------
     folder
-        Where the runs are.
+        Folder of the runs.
     port
-        The port to listen on.
+        Port to listen on.
     host
-        The address to listen on; any but a loopback address needs --token.
+        Address to listen on; other addresses than loopback need --token.
     token
-        A word that the address printed must carry, in place of a random one; requests without it are refused.
+        Access token instead of a random one; requests without it are refused.
     read_only
-        Show runs, and let nobody train, upload or write notes from the page.
+        Only show runs: no training, uploads or notes.
     open_browser
         Open the page in the browser.
     """
@@ -83,7 +83,7 @@ def studio(
             server.run(sockets=[listening])
         finally:
             if stopped := end_training(app):
-                screen.note(f"{stopped} was stopped; go on with: recur resume {shlex.quote(str(folder / stopped))}")
+                screen.note(f"{stopped} was stopped; resume it with: recur resume {shlex.quote(str(folder / stopped))}")
 
 
 def _leave(*_: object) -> None:

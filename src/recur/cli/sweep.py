@@ -62,20 +62,27 @@ def _rest(
     search: Annotated[
         list[str] | None,
         Parameter(
-            help="An option to search, by name or with a range: lr=0.001:0.01:log, hidden_size=64:256, cell=gru,lstm. "
-            "If not given, those of the task that are worth it and not typed. Repeat it for several.",
+            help="Option to search, by name or with a range: lr=0.001:0.01:log, hidden_size=64:256, cell=gru,lstm. "
+            "Default: the search space of the task. Repeat the option for several.",
             group=RUN,
         ),
     ] = None,
-    pruner: Annotated[
-        str, Parameter(help="Leave trials that fall behind: median, hyperband or none.", group=RUN)
-    ] = "median",
+    pruner: Annotated[str, Parameter(help="Stop bad trials early: median, hyperband or none.", group=RUN)] = "median",
     total_minutes: Annotated[
-        float | None, Parameter(help="Begin no trial after so many; --minutes is the budget of each.", group=RUN)
+        float | None,
+        Parameter(help="Start no trial after this many minutes; --minutes is the budget of one trial.", group=RUN),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        Parameter(
+            help="Share the search with other processes and machines through an Optuna storage: a database URL, or a "
+            "journal file. Start the same command on each.",
+            group=RUN,
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
+        Parameter(help="Sweep folder; default: sweeps/NAME. An existing sweep is resumed.", group=RUN),
     ] = None,
     resume: Annotated[Path | None, Parameter(help="Resume the sweep in this folder.", group=RUN)] = None,
     opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
@@ -100,6 +107,7 @@ def _resuming() -> App:
         resume: Path,
         trials: int = 30,
         total_minutes: float | None = None,
+        storage: str | None = None,
         allow_path: tuple[Path, ...] = (),
         opening: Opening = Opening(),  # noqa: B008
         output: Output = Output(),  # noqa: B008
@@ -108,6 +116,7 @@ def _resuming() -> App:
         from recur.training.sweeps import resume_sweep
 
         asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes, "allow_path": allow_path}
+        asked["storage"] = storage
         asked["trust"] = opening.trust
         _watch(Screen(output), lambda **watching: resume_sweep(resume, **asked, **watching))
 
@@ -158,7 +167,7 @@ def _watch(screen: Screen, run: Any) -> None:
     _show(screen, found)
     screen.result(found.as_dict())
     if found.stopped:
-        screen.note(f"go on with: recur sweep --resume {shlex.quote(str(found.path))}")
+        screen.note(f"resume with: recur sweep --resume {shlex.quote(str(found.path))}")
         raise KeyboardInterrupt
 
 

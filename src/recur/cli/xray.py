@@ -50,27 +50,26 @@ def xray(
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
-    """Diagnose a trained network: a verdict with its measured reason and what to try, then all that was measured. A
-    language model reads a text; another task's network a batch of its own.
+    """Diagnose a trained network: the condition with its measured reason and a recommendation, then all findings.
 
     Parameters
     ----------
     run
-        The run's folder.
+        Run folder.
     file
-        A text, or a file of what the task reads; if not given, the run's validation part, or what it learned from.
+        A text, or a file of the task; default: the validation set, or the training data.
     html
         Write a report with figures to this file; it opens offline.
     language
-        Of the report: en or zh.
+        Language of the report: en or zh.
     try_
-        Train again with the first thing that is advised, for as long as the run had, into RUN-try, and compare.
+        Train with the first recommendation into RUN-try, as long as the run, and compare.
     tokens
-        How many tokens of the text to read.
+        Number of tokens of the text to read.
     part
-        Of a network with several recurrent parts: which; the largest, if not given.
+        Part of a network with several recurrent parts; default: the largest.
     sentence
-        Follow the forget gate along this one; one of the validation part that turns (", but"), if not given.
+        Show the forget gate along this sentence; default: a sentence of the validation set with a turn (", but").
     device
         cpu, cuda, cuda:N or auto.
     """

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
-from recur.cells import Cell
+from recur.cells import Cell, MatrixCell
 from recur.cells.cell import check_cell, check_projection
 from recur.cells.contract import check_step, versions_of
 from recur.compiler.equations import equations_of
+from recur.compiler.matrix import matrix_form
 from recur.compiler.programs import assembled
 from recur.diagnostics.gradient_flow import flow
 from recur.diagnostics.subject import Subject
@@ -32,7 +33,8 @@ Result = TypeVar("Result")
 
 def units(cell: Cell, H: int) -> int:
     """About so many, divided into heads."""
-    return max(H // cell.heads, 1) * cell.heads
+    heads = cell.num_heads or 1 if isinstance(cell, MatrixCell) else cell.heads
+    return max(H // heads, 1) * heads
 
 
 def network(cell: Cell, D: int, H: int, dtype: torch.dtype = torch.float32) -> Recurrent:
@@ -40,7 +42,7 @@ def network(cell: Cell, D: int, H: int, dtype: torch.dtype = torch.float32) -> R
 
 
 def _calling(cell: Cell, what: str, call: Callable[[], Result]) -> Result:
-    """What a cell's own code raises, in one line of ours."""
+    """Turn an exception of a cell's own code into one line."""
     try:
         return call()
     except RecurError:
@@ -68,11 +70,12 @@ def check_contract(cell: Cell) -> None:
 def _check_one_step(cell: Cell, weights: dict[str, Tensor], x: Tensor) -> None:
     """Called twice with the same arguments: the same result, and the arguments as they were."""
     who = type(cell).__name__
-    shares = (x[:, 0] @ weights["weight_ih"].T).chunk(len(cell.gates), dim=-1)
+    share = x[:, 0] @ weights["weight_ih"].T
+    H, shares = cell.units(share.shape[-1]), cell.split(share)
     given = [
         cell.tuple_of("x")._make(part.clone() for part in shares),
         cell.tuple_of("h")._make(torch.randn_like(shares[0]) for _ in cell.recurrent_gates),
-        cell.state(cell.start(x, B, cell.widths(shares[0].shape[-1]))),
+        cell.state(cell.start(x, B, cell.widths(H))),
         cell.tuple_of("w")._make(weights[name].clone() for name in cell.extras),
     ]
     before = [[part.clone() for part in parts] for parts in given]
@@ -96,7 +99,7 @@ def _check_one_step(cell: Cell, weights: dict[str, Tensor], x: Tensor) -> None:
 
 
 def check_gradients(cell: Cell) -> JsonObject:
-    """Of inputs, weights and a state that the cell has reached, each against central differences in float64."""
+    """Compare the gradients of inputs, weights and a reached state with central differences in float64."""
     net = network(cell, D, units(cell, H), torch.float64)
     weights = {name: weight.detach() for name, weight in net.weights().items()}
     warm = scan(cell, weights, torch.randn(B, 4, D, dtype=torch.float64), backend="loop").state
@@ -144,7 +147,7 @@ def _gradients(loss: Tensor, leaves: dict[str, Tensor]) -> tuple[Tensor, ...]:
 
 
 def _difference(message: str) -> str:
-    """Of what gradcheck says, the first line."""
+    """Return the first line of gradcheck's message."""
     first = message.strip().splitlines()[0]
     return "not that of central differences" if "Jacobian mismatch" in first else first
 
@@ -259,6 +262,9 @@ def _kind(cell: Cell) -> JsonObject:
         kind["projectable"] = False
     if pointwise:
         kind["equations"], kind["derivative"] = equations_of(cell)
+    if isinstance(cell, MatrixCell):
+        form = matrix_form(cell)
+        kind["matrix"] = [f"no chunkwise form: {form}"] if isinstance(form, str) else form.lines
     return kind
 
 
@@ -282,7 +288,7 @@ def try_backends(cell: Cell) -> tuple[dict[str, str], str]:
             found[backend] = "runs" if off < AGREES else f"gives other numbers than the loop, off by {off:.2g}"
         except BackendError as error:
             found[backend] = str(error).partition(" cannot run this: ")[2].partition("; take backend=")[0] or str(error)
-    return found, scan(cell, net.weights(), x).trace.backend
+    return found, scan(cell, net.weights(), x.repeat(1, 20, 1)).trace.backend
 
 
 def _off(a: Tensor, b: Tensor) -> float:
@@ -291,7 +297,7 @@ def _off(a: Tensor, b: Tensor) -> float:
 
 
 def flow_at_start(cell: Cell) -> JsonObject:
-    """How far gradients reach in the untrained cell, on random input."""
+    """Measure how far gradients reach in the untrained cell, on random input."""
     rows, steps, size = FLOW
     size = units(cell, size)
     net = network(cell, size, size)

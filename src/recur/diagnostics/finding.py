@@ -38,7 +38,7 @@ CAUSES = (
 
 @dataclass(frozen=True)
 class Try:
-    """Recommended change of the options. docs/xray.md has the measurements behind the recommendations."""
+    """Recommended change of the options; docs/notes/2026-11-diagnosis.md has the measurements."""
 
     option: str
     """Option of `recur train`, such as `--lr 0.001`."""

@@ -192,7 +192,7 @@ def fit_finding(fit: Fit, held_out: float | None) -> Finding:
 GUESSING = 1.2
 """Multiple of the loss of uniform guessing, log K, above which training has diverged."""
 DROPOUTS = ("dropout_input", "dropout_hidden", "dropout_output", "dropout_weight", "dropout_embedding")
-CURVES = ("step", "train_loss", "valid_loss", "grad_norm", "clipped", "rate")
+CURVES = ("step", "train_loss", "valid_loss", "grad_norm", "clipped", "lr")
 LEVELS = {"diverges": Level.FAULT, "overfits": Level.WARNING, "by heart": Level.WARNING, "longer": Level.WARNING}
 
 

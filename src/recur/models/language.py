@@ -108,7 +108,11 @@ class LanguageModel(nn.Module):
         self.embedding = token_embedding(K, o)
         self.clock = o.clock
         width = self.embedding.width + (self.clock is not None)
-        self.recurrent = make_output_recurrent(o, width) if o.recurrence == "output" else make_recurrent(o, width)
+        self.recurrent = (
+            make_output_recurrent(o, width)
+            if o.recurrence == "output"
+            else make_recurrent(o, width, top=o.top_hidden_size)
+        )
         # Tied to an embedding of another width, the output goes through a matrix of its own first.
         width = self.recurrent.output_size
         self.narrow = (

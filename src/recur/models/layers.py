@@ -34,14 +34,14 @@ def copy_state(to: Any, state: Any) -> None:
         buffer.copy_(value)
 
 
-def make_recurrent(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
+def make_recurrent(o: StackOptions, width: int, direction: str = "forward", top: int = 0) -> Recurrent:
     """Return the recurrent layers of a language model or an encoder."""
     return Recurrent(
         configured_cell(o.cell),
         width,
         o.hidden_size,
         num_layers=o.num_layers,
-        top=getattr(o, "top_hidden_size", 0),
+        top=top,
         direction=direction,
         dropout=Dropout(
             layers=o.dropout_hidden if o.num_layers > 1 else 0.0, weights=o.dropout_weight, variational=o.variational

@@ -189,7 +189,7 @@ def _plain_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[T
     """Compute one step with PyTorch operations."""
     cell = net.cell
     x_of, h_of, s_of, w_of = (cell.tuple_of(role)._make for role in "xhsw")
-    G, R = len(cell.gates), len(cell.recurrent_gates)
+    R = len(cell.recurrent_gates)
     bottom = x if net.input_mlp is None else net.input_mlp(x)
     below, every, finals = bottom, [], []
     for layer in range(net.num_layers):
@@ -197,7 +197,7 @@ def _plain_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[T
         own = w_of(weights[name] for name in cell.extras)
         before = s_of(state[layer]) if state is not None else initial_state(net, layer, x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
-        share = x_of(linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1))
+        share = x_of(cell.split(linear(inputs, weights["weight_ih"], weights.get("bias_ih"))))
         projections: Sequence[Tensor] = ()
         if R:
             projections = cell.product(cell.multiplied(share, before, own), weights).chunk(R, dim=-1)

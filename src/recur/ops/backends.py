@@ -26,7 +26,7 @@ from recur.compat import constant_when_compiled
 from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
 from recur.errors import BackendError, unknown
-from recur.ops import loop, operator, parallel, torch_backend
+from recur.ops import chunk, loop, operator, parallel, torch_backend
 from recur.ops.call import ScanCall
 from recur.ops.loop import differentiate_by_loop
 
@@ -224,6 +224,7 @@ BACKENDS: dict[str, Backend] = {
     "cuda": CUDA,
     "parallel": parallel,
     "torch": torch_backend,
+    "chunk": chunk,
     "loop": loop,
 }
 """The backends by name, in the order in which `auto` tries them."""
@@ -250,8 +251,8 @@ def choose_backend(call: ScanCall, backend: str) -> Backend:
     if backend == "auto":
         for name, module in BACKENDS.items():
             reason = module.unsupported_reason(call)
-            if reason is None and module is CUDA:
-                reason = CUDA.slower_reason(call)
+            if reason is None and (module is CUDA or module is chunk):
+                reason = module.slower_reason(call)
             if reason is None:
                 call.trace.backend = name
                 return module

@@ -184,9 +184,7 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
     U = weights.get("weight_ih")
     if U is None or U.dim() != 2:
         raise ShapeError(f"{who}: weights must hold weight_ih of (G·H, D), got {_shapes(weights)}")
-    H, rest = divmod(U.shape[0], len(cell.gates))
-    if rest or not H:
-        raise ShapeError(f"{who}: weight_ih must have H rows for each of {len(cell.gates)} gates, got {U.shape[0]}")
+    H = cell.units(U.shape[0])
     if U.shape[1] != D:
         raise ShapeError(f"{who}: x must be (B, T, D={U.shape[1]}), got {tuple(x.shape)}")
     if H % cell.heads:

@@ -32,7 +32,7 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
     cell, weights, clip, mask, trace = call.cell, call.weights, call.bptt.clip, call.mask, call.trace
     x_of, h_of, s_of = (cell.tuple_of(role)._make for role in "xhs")
     own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
-    G, R = len(cell.gates), len(cell.recurrent_gates)
+    R = len(cell.recurrent_gates)
     units = weights["weight_hr"].shape[1] if "weight_hr" in weights else None
 
     # U x_t + b for all steps in one matmul. split and not indexing: its gradient is concatenated once.
@@ -51,7 +51,7 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
             state = finals.end(state, still=n)
         if clip is not None or xi is not None:
             state = _carried(state, xi, clip)
-        x, s = x_of(share.chunk(G, dim=-1)), s_of(state)
+        x, s = x_of(cell.split(share)), s_of(state)
         if R:
             before = cell.multiplied(x, s, own)
             if mask is not None:

@@ -23,6 +23,7 @@ import json
 import keyword
 import math
 import operator
+import os
 import re
 import textwrap
 import tomllib
@@ -96,7 +97,7 @@ class Options:
         """Return TOML with one line per field that has a value and an effect."""
         unused = self.unused()
         values = ((name, getattr(self, name)) for name in self.names() if name not in unused)
-        return "".join(f"{spelled(name)} = {_toml(value)}\n" for name, value in values if value is not None)
+        return "".join(_toml_line(name, value) for name, value in values if value is not None)
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other values, which remembers the fields that the user set."""
@@ -228,7 +229,7 @@ def checked(name: str, value: object, hint: object) -> Any:
         }
         kind = kinds[hint]  # type: ignore[index]
         raise OptionError(Message("{name} must be {kind}, got {given}", name=name, kind=kind, given=shown(value)))
-    if isinstance(found, str) and not _unicode(found):
+    if isinstance(found, str) and not _is_file_name(found):
         raise OptionError(f"{name} must be text in Unicode, got {shown(found)}: a file may have to be renamed")
     return found
 
@@ -252,16 +253,26 @@ def _plain(value: object, kind: object) -> str | bool | int | float | None:
     return number if math.isfinite(number) else None
 
 
-def _unicode(text: str) -> bool:
-    """Return True if text can be encoded as UTF-8; a file name with other bytes holds lone surrogates."""
+def _is_file_name(text: str) -> bool:
+    """Return True for Unicode text, and for a file name with other bytes, which Python reads as lone surrogates."""
     try:
-        text.encode()
+        os.fsencode(text)
     except UnicodeEncodeError:
         return False
     return True
 
 
 # Files ----------------------------------------------------------------------------------------------------------
+
+
+def _toml_line(name: str, value: object) -> str:
+    line = f"{spelled(name)} = {_toml(value)}\n"
+    try:
+        line.encode()
+    except UnicodeEncodeError:  # a file name with bytes that are not UTF-8, which TOML cannot hold
+        message = f"{name} must be text in Unicode, got {shown(value)}: a file may have to be renamed"
+        raise OptionError(message) from None
+    return line
 
 
 def _toml(value: object) -> str:

@@ -357,7 +357,7 @@ class Log:
         whole = _begins_with(content, to)
         kept = content[: to[0]] if whole else b""
         self.begin(kept)
-        return None if whole else f"{self.path} is damaged, and starts again empty"
+        return None if whole else f"{self.path} is damaged: its earlier entries are lost"
 
     def begin(self, content: bytes = b"") -> None:
         """Replace the log by this content."""

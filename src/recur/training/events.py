@@ -13,6 +13,7 @@ class Event(NamedTuple):
 
     data        description of the data: `text`
     note        note for the user: `text`
+    warning     damage that the run lost something to: `text`; shown even with --quiet and --json
     baseline    a baseline: `name`, `metric`, `value`
     started     `run`, and the names of the metric and unit of this task: `curve`, `unit`
     progress    twice a second: step, epoch, seconds, progress (0 … 1), train_loss, grad_norm, clipped, rate …
@@ -21,7 +22,7 @@ class Event(NamedTuple):
     finished    what `recur train --json` prints
     """
 
-    kind: Literal["data", "note", "baseline", "started", "progress", "measured", "diverged", "finished"]
+    kind: Literal["data", "note", "warning", "baseline", "started", "progress", "measured", "diverged", "finished"]
     content: JsonObject
 
 

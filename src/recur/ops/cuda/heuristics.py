@@ -1,7 +1,7 @@
 """Choice of a kernel configuration by an estimate of its time.
 
-The estimate is a sum of measured costs (H200, docs/gpu.md). It ranks configurations; a tuning table comes first where
-there is one.
+The estimate is a sum of measured costs (H200, docs/notes/2026-11-gpu-kernels.md). It ranks configurations; a tuning
+table comes first where there is one.
 """
 
 from __future__ import annotations

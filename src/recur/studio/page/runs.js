@@ -11,7 +11,7 @@ import { metricLabel, t } from "./words.js";
 import "./runs_words.js";
 
 const INITIAL = 4, LOSS = "train_loss", TRIES = 400;
-const LOGARITHMIC = /perplexity|grad_norm|mse|per_second|^rate$/;
+const LOGARITHMIC = /perplexity|grad_norm|mse|per_second|^lr$/;
 const state = { runs: null, metrics: {}, axis: "step", smoothing: 0, sort: "runs_changed", order: -1, every: false, sampled: "",
   filter: { words: "", task: "", cell: "" } };
 

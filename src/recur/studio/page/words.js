@@ -27,7 +27,7 @@ words({
 const englishMetrics = {
   valid: "validation", train: "training", mse: "MSE", mase: "MASE", smape: "sMAPE", macro_f1: "macro F1",
   gap: "free-running gap", free_loss: "free-running loss", pinball: "pinball loss", grad_norm: "gradient norm",
-  clipped: "share clipped", rate: "learning rate", predictions_per_second: "predictions per second",
+  clipped: "share clipped", lr: "learning rate", predictions_per_second: "predictions per second",
 };
 
 let current = localStorage.getItem("language") || (navigator.language.startsWith("zh") ? "zh" : "en");

@@ -180,7 +180,7 @@ class MultiLabelTask(Task[ClassifyOptions, MultiLabelData, MultiLabelClassifier,
         labels = len(class_names(data.vocabs["labels"]))
         mean = sum(len(example.labels) for example in data.train) / max(len(data.train), 1)
         return (
-            f"{len(data.train):,} texts to learn from, {words:,} tokens ({kind}s), {labels} labels, {mean:.2f} of them "
+            f"{len(data.train):,} training texts, {words:,} tokens ({kind}s), {labels} labels, {mean:.2f} of them "
             "per text"
         )
 

@@ -29,17 +29,17 @@ class ClassifyOptions(
     reads = "labelled"
 
     token: Token | None = None
-    """What a token is; if not given, words where texts are sentences, else characters."""
+    """Token; default: words for sentences, else characters."""
 
     class_weights: Literal["none", "balanced"] = "none"
-    """Count rare classes as much as frequent ones, or every example alike."""
+    """Loss weights: balanced gives every class the same total weight; none every example."""
 
     multi_label: bool | None = None
     """Whether a text has any number of labels, written a|b or as a list; if not given, the labels decide."""
 
     blend: bool = True
-    """Mix the network's probabilities with those of naive Bayes and of a TF-IDF logistic regression, in shares that the
-    validation part decides; both are kept in the run, and figures stand apart for all."""
+    """Combine the network with naive Bayes and TF-IDF logistic regression, with weights fitted on the validation set.
+    The metrics of each are also reported."""
 
     def unused(self) -> dict[str, str]:
         found = super().unused()

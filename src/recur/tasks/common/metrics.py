@@ -33,8 +33,8 @@ class Metric(NamedTuple):
 METRICS: Mapping[str, Metric] = {
     # likelihoods
     "loss": Metric("loss in nats"),
-    "free_loss": Metric("loss without a teacher"),
-    "gap": Metric("gap without a teacher"),
+    "free_loss": Metric("free-running loss"),
+    "gap": Metric("free-running gap"),
     "perplexity": Metric("perplexity"),
     "bits_per_character": Metric("bits/character"),
     # classes and tags

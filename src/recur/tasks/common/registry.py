@@ -88,6 +88,7 @@ def make_options(task: str, fields: Mapping[str, object], where: str = "") -> Ta
     made = read_options(task, fields, where)
     try:
         made.refuse_unused()
+        made.to_toml()  # refuses a file name that config.toml cannot hold
         _check_cell(cell_of(made))
     except (OptionError, CellError) as error:
         raise type(error)(Message("{where}{error}", where=where, error=str(error))) from None
@@ -320,4 +321,4 @@ def choose_task(names: Sequence[str]) -> tuple[str, str]:
 def _question(names: Sequence[str], found: RecognisedData) -> str:
     choices = CHOICES.get(found.kind, (("language", "reads it as text"),))
     listed = ", ".join(f"--task {task} {what}" for task, what in choices)
-    return f"{names[0]} looks like {found.why}; say what to learn from it: {listed}"
+    return f"{names[0]} looks like {found.why}; choose a task: {listed}"

@@ -184,8 +184,8 @@ def _find_text(run: Run, name: str, known: Fingerprint, changed: bool, allow_pat
         if digest != known.sha256:
             now = f"{size:,}" if size < known.bytes else "others" if size == known.bytes else "more"
             raise RunError(
-                f"{name} is not what {run.path} learned from: it had {known.bytes:,} bytes then and has {now} now; put "
-                "it back, or go on with --changed-text (in Python: changed_text=True)"
+                f"{name} is not the training text of {run.path}: it had {known.bytes:,} bytes then and has {now} now; "
+                "put it back, or go on with --changed-text (in Python: changed_text=True)"
             )
         return name
     for folder in (Path(), run.path, run.path.parent):
@@ -194,5 +194,5 @@ def _find_text(run: Run, name: str, known: Fingerprint, changed: bool, allow_pat
             return other
     raise RunError(
         f"no file {name!r}, which {run.path} learned from ({known.bytes:,} bytes, SHA-256 {known.sha256}); "
-        "put it there, or beside the run"
+        "put it there, or in the folder of the run"
     )

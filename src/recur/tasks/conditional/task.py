@@ -77,7 +77,7 @@ class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
 
     def describe(self, data: PairData) -> str:
         labels = len(data.vocabs["labels"]) - len(SPECIALS)
-        return f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
+        return f"{len(data.train):,} training lines of {labels} labels, {len(data.vocabs['vocab']):,} tokens"
 
     def baselines(self, data: PairData) -> list[Baseline]:
         """n-grams of the same lines, ends included, that do not know their labels, and that do."""

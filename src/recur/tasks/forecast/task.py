@@ -171,16 +171,14 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
         An error is raised if bad rows stop the job, and if this leaves less than half of the series.
         """
         least = max(self.season, 2) + self.horizon
-        if self.options.train_size is not None:
-            return panel
         found, first = [], ""
         for one, split in zip(panel.series, self.splits(panel), strict=True):
             if split.train >= least:
                 found.append(one)
                 continue
-            held = f"{split.test - split.valid} to test on and {split.valid - split.train} to measure on"
+            held = f"{split.test - split.valid} for the test and {split.valid - split.train} for validation"
             error = OptionError(
-                f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} to learn from, and --horizon "
+                f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} for training, and --horizon "
                 f"{self.horizon} with --season {self.season} needs {least}: lower --horizon or --holdout"
             )
             if reading.on_bad_rows == "error" or len(panel) == 1:

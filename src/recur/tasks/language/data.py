@@ -75,7 +75,7 @@ def load_data(options: LanguageOptions, vocab: Vocab | None = None, reading: Rea
     ids = [in_reading_order(found, options) for found in (ids_of(train, vocab), np.asarray(ids_of(valid, vocab)))]
     data = LanguageData(vocab, ids[0], ids[1], train, valid)
     if len(data.train) < 2:
-        raise TextError(f"{train.name} has {len(data.train)} tokens: too few to learn from")
+        raise TextError(f"{train.name} has {len(data.train)} tokens: too few for training")
     if not len(data.valid):
         raise TextError(f"{valid.name} is too short to hold a part out; give more text, or another with --valid")
     return data

@@ -193,7 +193,7 @@ class Language(Predictor[LanguageModel]):
         """Return perplexity and related metrics, with the state carried through the whole text."""
         ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
         if not len(ids):
-            raise OptionError(f"{text.name} has no token to measure on")
+            raise OptionError(f"{text.name} has no token to evaluate")
         share = text.characters / len(ids)
         begun = time.perf_counter()
         loss = mean_loss(
@@ -223,7 +223,7 @@ class Language(Predictor[LanguageModel]):
             return perplexity(-float(self.logprobs(self.vocab.encode(normalised(text))).mean()))
         ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
         if not len(ids):
-            raise TextError("there is no token to measure on")
+            raise TextError("there is no token to evaluate")
         return perplexity(mean_loss(self.model, ids, first_input(self.vocab)))
 
     def logprobs(self, ids: Ids) -> Floats:
@@ -233,7 +233,7 @@ class Language(Predictor[LanguageModel]):
         line.
         """
         if not len(ids):
-            raise TextError("there is no token to measure on")
+            raise TextError("there is no token to evaluate")
         return log_probabilities(self.model, in_reading_order(ids, self.options), first_input(self.vocab))
 
     def logprob(self, text: str) -> float:

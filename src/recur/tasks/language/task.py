@@ -96,7 +96,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
     def describe(self, data: LanguageData) -> str:
         text = data.train_text
         way = ", read from the end" if self.options.direction == "backward" else ""
-        size = f"{text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens"
+        size = f"{text.characters:,} training characters ({text.notes}), {len(data.vocab):,} tokens"
         return f"{text.name}: {size}{way}"
 
     def baselines(self, data: LanguageData) -> list[Baseline]:

@@ -116,7 +116,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
         sizes = " and ".join(
             f"{len(vocab):,} {name} symbols ({vocab.tokenizer.kind})" for name, vocab in data.vocabs.items()
         )
-        said = f"{len(data.train):,} pairs to learn from, {len(data.valid):,} to measure on; {sizes}"
+        said = f"{len(data.train):,} training pairs, {len(data.valid):,} validation pairs; {sizes}"
         if data.left_out:
             said += (
                 f"; {data.left_out:,} with more than {self.options.max_length} target symbols (--max-length) left out"

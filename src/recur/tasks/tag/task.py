@@ -97,7 +97,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         tags = sum(len(sentence.tags) for sentence in data.train)
         unseen = unseen_tags(data.valid_sentences, data.vocabs)
         said = f"; {say_unseen(unseen, 'the validation part')}" if unseen else ""
-        return f"{len(data.train):,} sentences of {tags:,} words to learn from, {tokens:,} tokens, {labels} tags{said}"
+        return f"{len(data.train):,} training sentences of {tags:,} words, {tokens:,} tokens, {labels} tags{said}"
 
     def baselines(self, data: TagData) -> Iterator[Baseline]:
         targets = [sentence.tags for sentence in data.valid_sentences]
