@@ -59,7 +59,7 @@ def fit_logistic_regressions(
             loss = binary_cross_entropy_with_logits(logits, y, reduction="sum") / len(y)
             return loss + decay / 2 * weight.square().sum()
 
-        optimizer.step(closure)  # type: ignore[no-untyped-call]
+        optimizer.step(closure)
         loss = float(binary_cross_entropy_with_logits(checked.times(weight) + bias, held))
         if loss >= best:
             break

@@ -67,6 +67,8 @@ def detect_encoding(data: bytes, whole: bool, likely: str = "") -> str | None:
             return name
     if _decodes(data, "utf-8", whole):
         return "utf-8" if b"\0" not in data else _utf_16(data, whole)
+    if _ends_inside(data) and _decodes(data, "utf-8", False):
+        return "utf-8"  # which is cut off inside of a character
     if (wide := _utf_16(data, whole)) is not None:
         return wide
     if likely and likely != "utf-8" and _decodes(data, likely, whole):
@@ -85,6 +87,11 @@ def _decodes(data: bytes, encoding: str, whole: bool) -> bool:
     except (UnicodeError, LookupError):
         return False
     return True
+
+
+def _ends_inside(data: bytes) -> bool:
+    """Return True if the last two bytes begin a character of UTF-8 of three bytes or more, and do not end it."""
+    return len(data) > 2 and 0xE0 <= data[-2] < 0xF5 and 0x80 <= data[-1] < 0xC0
 
 
 def _around_first(data: bytes) -> bytes:

@@ -129,13 +129,13 @@ def holds_number(cell: str) -> bool:
 
 def _rewrite_numbers(rows: Sequence[CsvRow], k: int, filled: Sequence[str], decimal: str) -> None:
     lower = {cell.lower() for cell in filled}
-    if lower <= YES | NO:
+    if lower <= YES | NO and ((lower & YES and lower & NO) or all(len(cell) > 1 for cell in lower)):
         _replace(rows, k, lambda cell: "1" if cell.lower() in YES else "0")
         return
     bare = [_bare(cell) for cell in filled]
     for mark, pattern in ((",", _COMMA), (".", _POINT)) if decimal == "," else ((".", _POINT), (",", _COMMA)):
         if sum(_is(pattern, cell) for cell in bare) >= NUMBERS * len(bare):
-            _replace(rows, k, lambda cell, mark=mark, pattern=pattern: _number(cell, mark, pattern))  # type: ignore[misc]
+            _replace(rows, k, lambda cell, mark=mark, pattern=pattern: _number(cell, mark, pattern))
             return
 
 

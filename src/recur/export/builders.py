@@ -200,7 +200,7 @@ def build_classifier(predictor: Predictor[Any], plain: bool = True) -> PortableM
         graphs["step"] = capture("step", ClassifierStep(model, carried), given, [output, *carried.values])
     notes: list[str] = []
     if isinstance(model, MultiLabelClassifier):
-        settings["thresholds"] = predictor.thresholds.tolist()
+        settings["thresholds"] = model.thresholds.tolist()
         notes.append("log_p has the log-probability of each label; a label is predicted from its threshold on")
     if mixed:
         settings["mixed"] = plain

@@ -420,7 +420,7 @@ def _is_utf_8(source: Source) -> bool:
     if source.reading is not None and source.reading.encoding not in ("", "utf-8", "utf-8-sig"):
         return False
     with source.open() as stream:
-        return detect_encoding(source.read(stream, PIECE_BYTES), whole=False) == "utf-8"
+        return detect_encoding(source.read(stream, PIECE_BYTES), whole=False) in ("utf-8", None)
 
 
 def split_sources(sources: Sequence[Source]) -> list[Source]:

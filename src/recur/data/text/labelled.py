@@ -171,9 +171,9 @@ def labelled_tables(names: Sequence[str], reading: Reading) -> Iterator[Table]:
 
 def _text_table(source: Source, reading: Reading) -> Table:
     """Return a text file as a table: lines with tabs, or with the delimiter that is named or that its header has."""
-    lines = (line for _, line in source_lines(source))
-    first = next(lines, "")
-    lines = chain([first], lines)
+    read = (line for _, line in source_lines(source))
+    first = next(read, "")
+    lines = chain([first], read)
     commas = "\t" not in first and any(named_columns(first.split(mark)) for mark in ",;|")
     if reading.delimiter or commas or ((reading.text or reading.label) and "\t" not in first):
         return delimited(lines, source.name, reading)
@@ -543,12 +543,19 @@ def read_pairs(names: Sequence[str], reading: Reading | None = None) -> list[Pai
     tables = len(names) == 1 or all(is_table(name) for name in names)
     if not tables and len(names) != 2:
         raise TextError(f"pairs come as tables (.tsv) or as two files, sources and targets; got {', '.join(names)}")
-    found = (pair for name in names for pair in _table(name, reading)) if tables else _parallel(*names, reading)
+    found = (
+        (pair for name in names for pair in _table(name, reading)) if tables else _parallel(names[0], names[1], reading)
+    )
     pairs = list(kept(found, _checked_pair, reading))
     reading.check_share(len(pairs), names[0])
     if not pairs:
         raise TextError(f"{names[0]} holds no pair")
     return pairs
+
+
+def _tables(names: Sequence[str], reading: Reading) -> Iterator[Pair]:
+    for name in names:
+        yield from _table(name, reading)
 
 
 def _checked_pair(pair: Pair) -> Pair:

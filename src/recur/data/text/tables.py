@@ -322,7 +322,7 @@ class _Columns:
         self.cells = 0
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
-        cells = {}
+        cells: dict[str, str] = {}
         for key, value in row.items():
             if isinstance(value, dict):  # keys of nested objects are joined by a point
                 cells |= {f"{key}.{k}": cell_text(v) for k, v in value.items()}
@@ -399,11 +399,7 @@ def _dataset(name: str) -> Table:
     tables = []
     for shard in shards:
         _content_check(shard)
-        tables.append(
-            _frame(
-                str(shard), lambda s=shard: polars.read_ipc_stream(s).lazy(), polars, lambda s=shard: polars.scan_ipc(s)
-            )  # type: ignore[misc]
-        )
+        tables.append(_arrow_file(polars, shard))
     names = _class_names(path)
     first = tables[0]
     rows = [row for table in tables for row in table.rows]
@@ -414,6 +410,11 @@ def _dataset(name: str) -> Table:
             for row in numbered:
                 row.cells[at] = LIST_MARK.join(_label_name(cell, labels) for cell in row.cells[at].split(LIST_MARK))
     return Table(name, first.header, numbered, True, first.lists)
+
+
+def _arrow_file(polars: Any, path: Path) -> Table:
+    """Read an Arrow file: a stream, as `datasets` writes it, or a file with an index."""
+    return _frame(str(path), lambda: polars.read_ipc_stream(path).lazy(), polars, lambda: polars.scan_ipc(path))
 
 
 def _label_name(cell: str, labels: Sequence[str]) -> str:

@@ -202,15 +202,17 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
 
     def new_reading(self) -> Reading:
         """Return the settings of readers for one reading of the data, whose report is kept."""
-        if isinstance(self.options, DataOptions):
-            self.reading = reading_of(self.options)
+        given: Options = self.options
+        if isinstance(given, DataOptions):
+            self.reading = reading_of(given)
         return self.reading
 
     @classmethod
     def settle(cls, options: OptionsT) -> OptionsT:
         """Return the options with all open choices made, for this machine and these files."""
-        if isinstance(options, DataOptions) and not options.encoding:
-            options = options.changed(encoding=common_encoding(options))
+        given: Options = options
+        if isinstance(given, DataOptions) and not given.encoding:
+            options = options.changed(encoding=common_encoding(given))
         device = pick_device(options.device)
         precision = options.precision or pick_precision(device, options.in_16_bits)
         check_precision(precision, device)

@@ -21,16 +21,15 @@ from recur.i18n import Message
 from recur.tasks.common.options import DataOptions, FoldOptions, LabelledOptions, SplitOptions, parse_fold
 
 Item = TypeVar("Item")
-ItemT = TypeVar("ItemT", covariant=True)
 
 HELD = 0.05
 """Share of the examples in the validation set and in the test set, if not given."""
 
 
-class Reader(Protocol[ItemT]):
+class Reader(Protocol[Item]):
     """Function that reads examples from files."""
 
-    def __call__(self, names: Sequence[str], /, *, reading: Reading) -> list[ItemT]: ...
+    def __call__(self, names: Sequence[str], /, *, reading: Reading) -> list[Item]: ...
 
 
 def reading_of(options: DataOptions, prior: bool = False, **others: Any) -> Reading:
@@ -148,7 +147,8 @@ def input_of(item: Any) -> Hashable:
     """Return what a model reads of an example, to find equal ones."""
     for name in ("text", "words"):
         if (found := getattr(item, name, None)) is not None:
-            return (*found, "", *map(str, item.labels)) if hasattr(item, "children") else found  # type: ignore[no-any-return]
+            tree = (*found, "", *map(str, item.labels)) if hasattr(item, "children") else ()
+            return tree or str(found)
     if hasattr(item, "source"):
         return (item.source, item.target)
     array = getattr(item, "pixels", getattr(item, "values", None))
