@@ -24,6 +24,7 @@ All of them can be called, and have `predict`, `predictions`, `evaluate`, `xray`
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ from recur.tasks import make_options, open_predictor
 from recur.tasks.common.predictor import file_names
 from recur.tasks.common.registry import choose_task
 from recur.training import Callback, train
+from recur.training.events import shown_progress
 from recur.training.in_memory_data import InMemoryData
 from recur.utils.trust import name_cell
 
@@ -85,6 +87,7 @@ def fit(
     task: str | None = None,
     out: RunPath | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     trust: bool = False,
     **options: Any,
 ) -> Predictor[Any]:
@@ -98,7 +101,9 @@ def fit(
         answers: labels or targets, if `texts` is a list of inputs alone.
         task: by default, the task that the file implies, if that is unambiguous.
         out: folder of the run; by default a temporary one, which is removed with the model.
-        trust: execute the custom cell of the run that this one starts from (`from_`), even if you have not trained with
+        progress: show a line with the share of the budget, the time that is left and the metrics; by default, on a
+            terminal.
+        trust: execute the custom cell of the run that this one starts from (`from_`), though you have not trained with
             it.
         options: those of `recur train --task TASK --help`.
 
@@ -124,7 +129,9 @@ def fit(
     run = folder / "run" if out is None else folder
     try:
         fields = options if data is None else data.write(task, run, callback)
-        outcome = train(make_options(task, fields), run, callback, trust=trust)
+        shown = progress if progress is not None else callback is None and sys.stderr.isatty()
+        with shown_progress(callback, shown) as watch:
+            outcome = train(make_options(task, fields), run, watch, trust=trust)
         predictor = open_predictor([outcome.run.path], outcome.summary["device"])
     except BaseException:
         if out is None:

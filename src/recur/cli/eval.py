@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from recur.cli.display import show_models, show_texts, show_verdict
-from recur.cli.options import OpeningTexts, Output, ReadingOptions
+from recur.cli.options import OpeningTexts, Output, ReadingOptions, open_model
 from recur.cli.predict import no_run
 from recur.cli.screen import Screen
 from recur.errors import OptionError
@@ -37,6 +37,7 @@ verb = App(
 def eval(
     *models: Path,
     device: str = "auto",
+    threads: int = 0,
     ngrams: bool = True,
     beam: int | None = None,
     length_penalty: float | None = None,
@@ -63,6 +64,8 @@ def eval(
         Runs and ARPA files, then the files to evaluate on. Without files: the test set of each run.
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     ngrams
         Language models: also evaluate the best n-gram of each run's training text.
     beam
@@ -91,7 +94,6 @@ def eval(
         Largest accepted increase of perplexity with these weights, in per cent.
     """
     from recur.runs import is_run
-    from recur.tasks import open_predictor
 
     screen = Screen(output)
     checked("max_change", max_change, NonNegative)
@@ -106,7 +108,7 @@ def eval(
     asked |= {"lm": lm, "lm_weight": lm_weight, "figure": figure, "cache": cache, "dynamic": dynamic or None}
     options = {name: value for name, value in asked.items() if value is not None}
     groups = [runs] if ensemble and runs else [[run] for run in runs]
-    predictors = [open_predictor(group, device, opening.trust) for group in groups]
+    predictors = [open_model(group, device, opening.trust, threads) for group in groups]
     for predictor in predictors:
         predictor.changed_text, predictor.allow_path = opening.changed_text, opening.allow_path
         predictor.use_precision(precision)

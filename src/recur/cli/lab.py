@@ -63,7 +63,7 @@ def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int, trust: bool
 
 
 def _types(vocab: Vocab) -> int:
-    return int(vocab.predictable().sum())
+    return int(vocab.writable().sum())
 
 
 def _network(options: object, K: int) -> Network:

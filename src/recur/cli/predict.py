@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Opening, Output, ReadingOptions
+from recur.cli.options import Opening, Output, ReadingOptions, open_model
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError, shown
 from recur.utils.files import new_figure, save_figure
@@ -82,7 +82,9 @@ def predict(
     attention: Annotated[bool, Parameter(negative="")] = False,
     figure: Path | None = None,
     anomalies: Annotated[bool, Parameter(negative="")] = False,
+    threshold: float | None = None,
     device: str = "auto",
+    threads: int = 0,
     files_read: ReadingOptions = ReadingOptions(),  # noqa: B008  frozen
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
@@ -119,17 +121,23 @@ def predict(
     attention
         Models with a source: print the source symbol that each output symbol attends to most; all weights with --json.
     figure
-        Write a figure of the attention of the first six inputs to this file (.png, .svg or .pdf).
+        Write a figure to this file (.png, .svg or .pdf): forecasts after their history, or the attention weights of the
+        first six inputs.
     anomalies
-        Forecasts: print how far each value of the file is from its one-step forecast, in deviations, with a p-value.
+        Of forecasters: not what follows, but how surprising each value of the file is, one step ahead: how many
+        deviations it is off, and the share of validation errors that were as large.
+    threshold
+        With --anomalies: p-value below which a value counts as an anomaly; default 0.01.
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     """
     from recur.data.text.labelled import read_standard_input
     from recur.tasks.common.metrics import format_metric, metric_label
 
     screen = Screen(output)
-    model, files = open_runs(models, device, opening.trust)
+    model, files = open_runs(models, device, opening.trust, threads)
     model.read_with(**files_read.settings())
     asked: JsonObject = {
         "beam": beam,
@@ -142,12 +150,15 @@ def predict(
     asked |= {"lm": lm, "lm_weight": lm_weight}
     asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     options: JsonObject = {name: value for name, value in asked.items() if value is not None}
-    if figure is not None and model.task.name == "forecast":
-        raise OptionError(f"--figure draws attention; recur eval {model.run.path} --figure {figure} draws forecasts")
-    if attention or figure is not None:
+    forecasts = model.task.name == "forecast"
+    if forecasts and figure is not None:
+        options["figure"] = figure
+    if attention or (figure is not None and not forecasts):
         options["attention"] = True
     if anomalies:
         options["anomalies"] = True
+    if threshold is not None:
+        options["threshold"] = threshold
     looked: list[JsonObject] = []
     if nbest is not None and beam is None:
         options["beam"] = nbest
@@ -171,9 +182,13 @@ def predict(
         inputs = iter([[line for lines in inputs for line in lines]])
     labels: list[tuple[str, Any]] = []
     skip = files_read.on_bad_rows == "skip"
+    header = model.header(**options)
     for lines in inputs:
         rows = iter(_rows_of(model, lines, skip))
         for row in model.predictions(lines, **options):
+            if header:
+                screen.write(header)
+                header = ""
             known = next(rows, None)
             if known is not None:
                 row.update({name: value for name, value in (("id", known.id), ("label", known.label)) if value})
@@ -190,7 +205,7 @@ def predict(
                 screen.write(model.write(row, made, made.get("score") if several else None))
             if attention:
                 screen.write("\n".join(in_words(row["attention"])))
-            if figure is not None and len(looked) < PANELS:
+            if figure is not None and not forecasts and len(looked) < PANELS:
                 looked.append(row["attention"])
             if screen.json:
                 found.append(row if several else {name: value for name, value in row.items() if name != "nbest"})
@@ -198,9 +213,10 @@ def predict(
         if note := model.reading.note():
             screen.note(note)
         model.new_reading()
-    if figure is not None and looked:
+    if looked and figure is not None:
         draw(looked, figure)
-        screen.note(f"drawn to {figure}")
+    if figure is not None and (looked or forecasts):
+        screen.note(f"written to {figure}")
     if cut:
         screen.note(f"{cut} did not end by themselves and were cut; --max-length of training is the bound")
     if unknown:
@@ -224,15 +240,14 @@ def no_run(named: Sequence[Path]) -> str:
     return f"no run{among}: a run is a folder with a manifest.json"
 
 
-def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predictor[Any], list[str]]:
+def open_runs(models: Sequence[Path], device: str, trust: bool, threads: int = 0) -> tuple[Predictor[Any], list[str]]:
     """Open the runs among the paths as one model; return it and the other paths."""
     from recur.runs import is_run
-    from recur.tasks import open_predictor
 
     runs = [path for path in models if is_run(path)]
     if not runs:
         raise OptionError(no_run(models))
-    return open_predictor(runs, device, trust), [str(path) for path in models if not is_run(path)]
+    return open_model(runs, device, trust, threads), [str(path) for path in models if not is_run(path)]
 
 
 def _lines_of(model: Predictor[Any], name: str, options: ReadingOptions) -> Iterable[Any]:

@@ -89,7 +89,7 @@ def serve(
     products
         Precision of recurrent weights: bfloat16 or int8.
     threads
-        Threads for the models; 0: all cores but one.
+        CPU threads of the models; 0: as many as they were trained with, but at most all cores but one.
     """
     screen = Screen(output)
     _check(port, host, token, no_token, sessions)

@@ -36,6 +36,7 @@ def studio(
     token: str | None = None,
     read_only: Annotated[bool, Parameter(negative="")] = False,
     open_browser: Annotated[bool, Parameter(name="--open", negative="")] = False,
+    threads: int = 0,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -55,6 +56,8 @@ def studio(
         Only show runs: no training, uploads or notes.
     open_browser
         Open the page in the browser.
+    threads
+        CPU threads of the models; 0: as many as each was trained with.
     """
     screen = Screen(output)
     if not folder.is_dir() and (read_only or folder != Path("runs")):
@@ -70,7 +73,7 @@ def studio(
     with listen(host, port) as listening:
         hosts = (*LOOPBACK, host) if token is None else None  # who is given a token may come under any name
         token = token or secrets.token_urlsafe(24)
-        app = make_app(folder, token, hosts, opening.trust, read_only)
+        app = make_app(folder, token, hosts, opening.trust, read_only, threads=threads)
         server = make_server(app)
         address = f"{server_url(listening, host)}/?token={quote(token)}"
         screen.show(f"{folder} is served until Ctrl-C at {address}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Common, OpeningTexts
+from recur.cli.options import Common, OpeningTexts, open_model
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
 from recur.i18n import Message, translate
@@ -47,6 +47,7 @@ def xray(
     part: str = "",
     sentence: str = "",
     device: str = "auto",
+    threads: int = 0,
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
@@ -72,20 +73,21 @@ def xray(
         Show the forget gate along this sentence; default: a sentence of the validation set with a turn (", but").
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     """
     from recur.data.text import Corpus
     from recur.diagnostics import xray as diagnose
-    from recur.tasks import open_predictor
     from recur.utils.files import write_atomically
 
     screen = Screen(common)
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
-    model = open_predictor([run], device, opening.trust)
+    model = open_model([run], device, opening.trust, threads)
     model.changed_text, model.allow_path = opening.changed_text, opening.allow_path
-    with screen.busy("running probes"):
+    with screen.working("probing") as progress:
         text = Corpus.of(file) if file is not None and model.task.on_text else file
-        report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part, sentence=sentence)
+        report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part, sentence=sentence, progress=progress)
     if html is not None:
         with screen.busy("drawing figures"):
             content = report.html(language)

@@ -292,17 +292,29 @@ class Recurrent(nn.Module):
         state   state that an earlier call returned; zeros or the learned initial state if not given
         lengths, reset, trace   as in scan
         """
+        return self.run_layers(x, state, lengths=lengths, reset=reset, trace=trace)
+
+    def run_layers(
+        self,
+        x: Tensor,
+        state: Sequence[GivenState] | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+        trace: bool = False,
+    ) -> RecurrentOutput:
+        """Compute `forward`. The layers of `recur.nn.drop_in`, whose forward has other arguments, call it too."""
         check_call(self, x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
         deepened = self.input_mlp or self.output_mlp or self.between_mlps
         padding = padding_mask(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
-        drops = self.training and (self.dropout.weights or self.dropout.state)
+        drops = self.training and self._drops_state
         plain = lengths is None and reset is None and not (drops or trace or self.matmul_dtype)
         scanned: list[ScanOutput] = []
         every = []
         for layer in range(self.num_layers):
-            inputs = self._between(below, bottom) if layer else below
+            inputs = self._between(below, bottom, lengths) if layer else below
             here = (plain and scan_both_directions(self, layer, inputs, states)) or [
                 scan(
                     self.cell,
@@ -352,7 +364,12 @@ class Recurrent(nn.Module):
         """Return the MLP after a layer, or None."""
         return None if self.between_mlps is None or layer == self.num_layers - 1 else self.between_mlps[layer]
 
-    def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
+    @property
+    def _drops_state(self) -> bool:
+        """Whether training drops states or recurrent weights."""
+        return bool(self.dropout.weights or self.dropout.state)
+
+    def _between(self, below: Tensor, bottom: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
         """Return the input of a layer above the first."""
         inputs = sequence_dropout(
             below, self.dropout.layers, training=self.training, variational=self.dropout.variational

@@ -40,6 +40,7 @@ METRICS: Mapping[str, Metric] = {
     # classes and tags
     "error": Metric("error", share=True),
     "accuracy": Metric("accuracy", share=True, higher=True),
+    "network_share": Metric("share of the network in the blend", share=True, higher=True),
     "network_accuracy": Metric("accuracy of the network alone", share=True, higher=True),
     "node_accuracy": Metric("accuracy at all nodes", share=True, higher=True),
     "binary_accuracy": Metric("accuracy of the two halves", share=True, higher=True),

@@ -430,6 +430,10 @@ class Predictor(ABC, Generic[ModelT]):
         """Return metrics of outputs compared with the labels of a table."""
         return {}
 
+    def header(self, **options: Any) -> str:
+        """Return the first line of the predictions; empty for lines without a header."""
+        return ""
+
     def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
         """Format a prediction as a line, or one of several outputs with its score."""
         output = "" if made["output"] is None else made["output"]

@@ -86,7 +86,9 @@ class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
         return [Baseline(name, measure(valid)) for name, measure in plain.items()]
 
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
-        return ConditionalModel(len(vocabs["labels"]), len(vocabs["vocab"]), self.options)
+        return ConditionalModel(
+            len(vocabs["labels"]), len(vocabs["vocab"]), self.options, vocabs["vocab"].writable().tolist()
+        )
 
     def score(self, model: ConditionalModel, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
         scores: DecoderScores = model(batch.source[:, 0], batch.target, batch.lengths, forced)

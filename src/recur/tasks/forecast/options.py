@@ -24,13 +24,13 @@ class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
     """Values that follow the training series, for the test; default: the end of each series."""
 
     target: tuple[str, ...] = ()
-    """Columns to forecast; default: all columns of numbers. Repeat the option for several."""
+    """Columns to forecast, as in `--target a b` or `--target a,b`; default: all columns of numbers."""
 
     covariates: tuple[str, ...] = ()
-    """Columns that are known in advance. Repeat the option for several."""
+    """Columns that are known ahead, as in `--covariates a b` or `--covariates a,b`."""
 
     past_covariates: tuple[str, ...] = ()
-    """Columns that are known only until now. Repeat the option for several."""
+    """Columns that are known until now only, as in `--past-covariates a b`."""
 
     static: tuple[str, ...] = ()
     """Long tables: columns that are constant within a series. Repeat the option for several."""

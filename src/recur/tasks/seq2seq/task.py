@@ -158,7 +158,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:
         source, target = vocabs["source"], vocabs["target"]
         copies = [target.ids.get(token, UNK) for token in source.tokens] if self.options.copy else None
-        return Seq2Seq(len(source), len(target), self.options, copies)
+        return Seq2Seq(len(source), len(target), self.options, copies, target.writable().tolist())
 
     def score(self, model: Seq2Seq, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
         scores: DecoderScores = model(*batch, forced)

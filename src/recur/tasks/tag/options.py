@@ -39,6 +39,9 @@ class TagOptions(TaskOptions, InputOptions, TaggedOptions, VocabOptions, WordTag
     class_weights: Literal["none", "balanced"] = "none"
     """Loss weights: balanced (with --no-crf) gives every tag the same total weight; none every word."""
 
+    blend: bool = True
+    """With a CRF: blend the network with a CRF on features of words, where the validation set is better for it."""
+
     # Defaults of its own ---------------------------------------------------------------------------------
 
     crf: bool = True
@@ -77,6 +80,11 @@ class TagOptions(TaskOptions, InputOptions, TaggedOptions, VocabOptions, WordTag
         super().__post_init__()
         if self.recurrence == "output" and self.token != "word":
             raise OptionError(f"--recurrence output has an output at every step: take --token word, got {self.token}")
+
+    @property
+    def blended(self) -> bool:
+        """Whether the network is blended with a linear CRF."""
+        return self.blend and self.crf and self.recurrence == "hidden" and self.input != "numbers"
 
     @property
     def columns(self) -> TagColumns:

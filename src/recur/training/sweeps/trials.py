@@ -143,6 +143,14 @@ def resume_sweep(
     return _SweepRunner(Path(folder), record, watcher, callback, interrupt, trust, storage).run(trials, total_minutes)
 
 
+def open_sweep(folder: str | Path, storage: str | None = None) -> Sweep:
+    """Open a sweep to look at its results; its trials may be in an Optuna storage."""
+    record = SweepRecord.read(Path(folder))
+    if storage is not None:
+        record.trials = StorageTrials(Path(folder), record, storage).trials()
+    return Sweep(Path(folder), record)
+
+
 def _begin(folder: Path, record: SweepRecord) -> None:
     """Create the folder of a sweep; an existing one must hold the same sweep."""
     if is_sweep(folder):
