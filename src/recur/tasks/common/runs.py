@@ -188,8 +188,8 @@ def _find_text(run: Run, name: str, known: Fingerprint, changed: bool, allow_pat
         if digest != known.sha256:
             now = f"{size:,}" if size < known.bytes else "others" if size == known.bytes else "more"
             raise RunError(
-                f"{name} is not the text that {run.path} was trained on: it had {known.bytes:,} bytes and has {now} now; "
-                "restore it, or continue with --changed-text (in Python: changed_text=True)"
+                f"{name} is not the text that {run.path} was trained on: it had {known.bytes:,} bytes and has {now} "
+                "now; restore it, or continue with --changed-text (in Python: changed_text=True)"
             )
         return name
     given = [Path(path) for path in allow_path]
