@@ -423,9 +423,11 @@ def _tables(data: bytes, folder: Path) -> None:
 
 
 def _encodings(data: bytes, _: Path) -> None:
-    encoding = detect_encoding(data, whole=True)
-    if encoding is not None:
-        data.decode(encoding)
+    for whole in (False, True):
+        encoding = detect_encoding(data, whole)
+        marked = data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:4] == b"\0\0\xfe\xff"
+        if whole and encoding is not None and not marked:  # a mark decides, even if what follows is damaged
+            data.decode(encoding)
 
 
 def _workbook() -> bytes:
