@@ -20,7 +20,7 @@ from recur.i18n import Message
 from recur.models import GridClassifier
 from recur.models.calibration import calibrate
 from recur.runs import Vocabs
-from recur.tasks.common.batching import FEW, class_examples, split
+from recur.tasks.common.batching import FEW, class_examples
 from recur.tasks.common.classification import (
     class_names,
     class_number,
@@ -32,6 +32,7 @@ from recur.tasks.common.classification import (
     validate_classes,
 )
 from recur.tasks.common.contract import Baseline, Task, TrainingProgress, TrainingStep, Validation
+from recur.tasks.common.splits import split
 from recur.tasks.grid.options import GridOptions
 
 PAPER = 0.0

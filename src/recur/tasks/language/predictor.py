@@ -146,7 +146,7 @@ class Language(Predictor[LanguageModel]):
         progress, ngrams = options.pop("progress", None), options.pop("ngrams", True)
         cache, dynamic = checked("cache", options.pop("cache", 0), Natural), options.pop("dynamic", False)
         self.refuse(options)
-        text = Corpus.of(*texts) if texts else test_text(self.options)
+        text = Corpus.of(*texts, reading=self.new_reading()) if texts else test_text(self.options)
         row = self.measure(text, progress)
         if cache or dynamic:
             row["beside"] = [self._row(*found, text) for found in self._adapted(text, cache, dynamic)]

@@ -258,7 +258,7 @@ def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[TaggedExample]
     """Encode examples; examples without tags get UNSEEN tags."""
     classes = class_numbers(vocabs["labels"])
     found = []
-    for words, tags, _ in sentences:
+    for words, tags, *_ in sentences:
         ids, ends = spell(words, vocabs["vocab"])
         numbers = [classes.get(tag, UNSEEN_TAG) for tag in tags] or [UNSEEN_TAG] * len(words)
         found.append(TaggedExample(ids, ends, numbers, words))
