@@ -1,7 +1,8 @@
 """Exceptions that recur raises.
 
     RecurError
-    ├── ShapeError     (ValueError)  a tensor's rank, width or batch is not what the cell needs
+    ├── ShapeError     (ValueError, RuntimeError: torch raises either)  a tensor's rank, width or batch is not what the
+    │                  cell needs
     ├── DtypeError     (TypeError)   tensors have different dtypes
     ├── DeviceError    (ValueError)  tensors are on different devices
     ├── OptionError    (ValueError)  an option's value is out of its range or unknown
@@ -54,7 +55,7 @@ class RecurError(Exception):
     """
 
 
-class ShapeError(RecurError, ValueError):
+class ShapeError(RecurError, ValueError, RuntimeError):
     """A tensor's rank, width or batch is not what the cell needs.
 
     >>> recur.Recurrent("gru", 3, 4)(torch.randn(2, 3))
