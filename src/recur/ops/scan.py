@@ -89,7 +89,7 @@ def scan(
         if prepared is not None:
             return ScanOutput(*call_cache.run_prepared(prepared, cell, weights, x, state, mode))
 
-    if isinstance(x, Tensor) and x.dim() == 3 and not x.shape[0]:
+    if isinstance(x, Tensor) and not x.is_nested and x.dim() == 3 and not x.shape[0]:
         options = {"initial": initial, "lengths": lengths, "reset": reset, "mask": mask}
         rest = {"reverse": reverse, "bptt": bptt, "trace": trace, "backend": backend, "matmul_dtype": matmul_dtype}
         return _scan_no_rows(cell, weights, x, state, options, rest)
