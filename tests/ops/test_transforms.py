@@ -117,13 +117,13 @@ def test_the_trace_says_why_the_loop_ran(name: str) -> None:
     found = vmap(net)(torch.randn(4, 2, 3, 2))
     assert found.outputs.shape == (4, 2, 3, 3)
     assert found.trace[0].backend == "loop"
-    assert list(found.trace[0].passed_over) == ["native", "cuda", "parallel", "torch"]
+    assert list(found.trace[0].passed_over) == ["native", "cuda", "parallel", "torch", "chunk"]
     assert "transforms of torch.func" in found.trace[0].passed_over["torch"]
     if core:
         plain = net(torch.randn(2, 3, 2)).trace[0]
         assert (plain.backend, plain.passed_over) == ("native", {})
     deep = Recurrent(name, 2, 3, depth=Depth(transition=1))(torch.randn(2, 3, 2)).trace[0]
-    assert (deep.backend, list(deep.passed_over)) == ("loop", ["native", "cuda", "parallel", "torch"])
+    assert (deep.backend, list(deep.passed_over)) == ("loop", ["native", "cuda", "parallel", "torch", "chunk"])
 
 
 def test_traces_come_out_of_transforms() -> None:
