@@ -249,7 +249,8 @@ def test_peers_find_a_difference_and_name_what_they_need(capsys: pytest.CaptureF
 
 
 def test_one_step_of_a_cell_is_timed_beside_torchs() -> None:
+    threads = torch.get_num_threads()
     found = calls.one_step("GRUCell", 2, 4, 1)
-    assert {what: sorted(us) for what, us in found.items()} == dict.fromkeys(
-        ("forward", "forward and back"), ["ours", "torch.nn"]
-    )
+    torch.set_num_threads(threads)  # it measures one
+    assert list(found) == ["forward", "forward and back"]
+    assert all(us.keys() == {"ours", "torch.nn"} for us in found.values())

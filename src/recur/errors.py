@@ -14,6 +14,8 @@
     ├── TrainingError  (ArithmeticError)  training has diverged: the loss is too large or not a number
     └── RankError      one of several training processes has failed
 
+    RecurLoopWarning   (UserWarning) a cell is not compiled and runs on the slow loop
+
 Each message says what was expected, what was given, and what to try.
 """
 
@@ -33,6 +35,7 @@ __all__ = [
     "OptionError",
     "RankError",
     "RecurError",
+    "RecurLoopWarning",
     "RunError",
     "ShapeError",
     "TextError",
@@ -150,6 +153,16 @@ class RankError(RecurError):
     def __init__(self, message: str, mine: bool = True) -> None:
         super().__init__(message)
         self.mine = mine
+
+
+class RecurLoopWarning(UserWarning):
+    """A cell is not compiled: `auto` runs it on the loop, one step at a time in PyTorch. Warned once per class of cell.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():                      # or backend="loop", which asks for the loop
+    ...     warnings.simplefilter("ignore", recur.errors.RecurLoopWarning)
+    ...     outputs = recur.Recurrent("gru2014", 3, 4)(torch.randn(2, 5, 3)).outputs
+    """
 
 
 LISTED = 50
