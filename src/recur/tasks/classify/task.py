@@ -64,7 +64,7 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
         if vocabs is None:
             texts, token = [example.text for example in train], self.options.token or "char"
             words = fit_lines(texts, token, **self.options.vocab_options())
-            vocabs = {"vocab": words, "labels": label_vocab(example.label for example in train)}
+            vocabs = {"vocab": words, "labels": label_vocab((example.label for example in train), 2)}
             if self.options.blend:
                 vocabs["ngrams"] = ngram_vocab(texts)
         learned, held = encode(train, vocabs, learned=True), encode(valid, vocabs)

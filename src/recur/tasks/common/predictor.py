@@ -274,7 +274,7 @@ class Predictor(ABC, Generic[ModelT]):
         task_of_run(run).check_size(run.vocabs)
         with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
             model = cast(ModelT, task_of_run(run).new_model(run.vocabs))
-        run.load_weights(model)
+        run.load_weights(model.float())  # weights of a run are float32, whatever the default dtype is
         return model.to(self.device).eval()
 
     # What it is -------------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
     def read(self, vocabs: Vocabs | None = None) -> ImageData:
         o = self.options
         train, valid, _ = image_parts(o)
-        vocabs = vocabs or {"labels": label_vocab(str(image.label) for image in train)}
+        vocabs = vocabs or {"labels": label_vocab((str(image.label) for image in train), 2)}
         whole = encode([*train, *valid], o, vocabs)
         return ImageData(vocabs, whole[: len(train)], whole[len(train) :], note_of(o))
 

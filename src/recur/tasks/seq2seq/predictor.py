@@ -135,7 +135,7 @@ class Transducer(Predictor[Seq2Seq]):
         return judge(self.run.vocabs["target"].tokenizer, list(labels), list(outputs))
 
     def _perplexity(self, encoded: Sequence[EncodedPair]) -> Metrics:
-        """Of several models, by the mean of their probabilities."""
+        """Return the perplexity of an ensemble, by the mean of its probabilities."""
         total, count = 0.0, 0
         for batch in pair_batches(encoded):
             count += int(self.models[0].decoder.predictions(batch.target, batch.lengths).sum())

@@ -136,7 +136,7 @@ class TextTagger(Predictor[AnyTagger]):
             yield found | ({"nbest": made} if nbest > 1 else {})
 
     def probabilities(self, given: Any) -> Any:
-        """Of every tag, for each word of a text; or a list of those for several."""
+        """Return the probability of every tag for each word of a text, or a list of them for several texts."""
         found = self.predict(given, marginals=True)
         return found["probabilities"] if isinstance(found, Prediction) else [one["probabilities"] for one in found]
 
@@ -160,7 +160,7 @@ class TextTagger(Predictor[AnyTagger]):
 
 
 def _words(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Of a line, or as they come."""
+    """Return the words of a line, or the given words."""
     words = tuple(given.split() if isinstance(given, str) else given)
     if not words or not all(isinstance(word, str) and word for word in words):
         raise TextError(

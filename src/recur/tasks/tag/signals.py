@@ -142,7 +142,7 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
 
 
 class StepLabels(NamedTuple):
-    """What a model makes of sequences."""
+    """Labels that a model predicts for sequences."""
 
     labels: list[list[int]]
     loss: float

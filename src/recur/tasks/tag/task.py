@@ -282,7 +282,7 @@ def tag_confusion(
 
 
 def say_unseen(unseen: dict[str, int], where: str) -> str:
-    """Of tags that training did not have."""
+    """Return the message that names tags that the training set did not have."""
     named = ", ".join(list(unseen)[:5]) + ", …" * (len(unseen) > 5)
     count = sum(unseen.values())
     return f"{count:,} word{'s' * (count > 1)} of {where} with tags that training has not ({named}) count as errors"

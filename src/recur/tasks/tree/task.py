@@ -115,7 +115,7 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
             words = Vocab.from_counts(
                 counts, Words(lower=self.options.lower), self.options.min_freq, self.options.max_vocab_size
             )
-            vocabs = {"vocab": words, "labels": label_vocab(labels)}
+            vocabs = {"vocab": words, "labels": label_vocab(labels, 2)}
         learned, measured = (self.encode(part, vocabs) for part in (train, valid))
         return TreeData(vocabs, learned, measured, as_texts(train, learned), as_texts(valid, measured))
 
