@@ -30,6 +30,7 @@ python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -390,7 +391,14 @@ def run_calls(options: argparse.Namespace) -> None:
             results.append({"what": f"{cell}, {what}", "microseconds": us})
             times = f"{us['ours']:>8.1f}{us['core']:>8.1f}{us['ours'] - us['core']:>8.1f}{us['torch.nn']:>10.1f}"
             print(f"{cell + ', ' + what:<44}{times}", flush=True)
-    _write(options.out, {"machine": machine(), "results": results})
+    print(f"{'cells, one thread, microseconds':<44}{'ours':>8}{'torch.nn':>10}{'ratio':>8}")
+    cells = []
+    for kind, (B, H) in itertools.product(calls.CELLS, calls.CELL_SIZES):
+        for what, us in calls.one_step(kind, B, H, max(3, options.rounds * 32 // max(32, H))).items():
+            cells.append({"what": f"{kind}, {what}", "B": B, "H": H, "microseconds": us})
+            times = f"{us['ours']:>8.1f}{us['torch.nn']:>10.1f}{us['ours'] / us['torch.nn']:>8.2f}"
+            print(f"{f'{kind}, H {H}, B {B}, {what}':<44}{times}", flush=True)
+    _write(options.out, {"machine": machine(), "results": results, "cells": cells})
 
 
 def run_streaming(options: argparse.Namespace) -> None:

@@ -80,7 +80,7 @@ def fitted(case: str, files: dict[str, str], out: Path, **options: Any) -> Any:
 def test_it_learns_and_stands_beside_plain_models(case: str, files: dict[str, str], tmp_path: Path) -> None:
     model = fitted(case, files, tmp_path / "run", steps=150, direction="both")
     found = model.evaluate([files[case]])
-    assert (found["symbol_error_rate"] if case == "ctc" else 1 - found["accuracy"]) < 0.03
+    assert (found["symbol_error_rate"] if case == "ctc" else 1 - found["accuracy"]) < 0.05
     plain = [row["model"] for row in found["beside"]]
     assert (
         plain
