@@ -112,12 +112,13 @@ def run_block(
     xi      (B, T): factors of the carried gradient
     """
     B, T, _ = share.shape
+    xi = None if xi is None else xi.to(share.device, share.dtype)  # it is drawn on the CPU
     x = cell.tuple_of("x")._make(cell.split(share))
     mask = None if ended is None else ended[..., None, None]
     m_start = None
     if cell.stabilised:
         m_start = share.new_zeros(B, dims.heads, 1) if start is None else start[2][..., None]
-    maximum = running_maximum if xi is None else functools.partial(truncated_maximum, xi.to(share.dtype))
+    maximum = running_maximum if xi is None else functools.partial(truncated_maximum, xi)
     form = trace_matrix(cell, x, w, dims.K, mask, m_start, maximum)
     S0 = (
         share.new_zeros(B, dims.heads, dims.K, dims.columns)
@@ -156,7 +157,7 @@ def solve_form(form: NormalForm, dims: Dims, S0: Tensor, xi: Tensor | None = Non
     if form.decay == "vector":
         fitting = [steps for steps in (size, SMALL_CHUNK) if xi is None and is_weak(log_a, steps)]
         size, factored = (fitting[0], True) if fitting else (min(SMALL_CHUNK, T), False)
-    rows = None if xi is None else xi.to(S0.dtype).repeat_interleave(heads, 0)
+    rows = None if xi is None else xi.repeat_interleave(heads, 0)
     start = S0.reshape(B * heads, dims.K, V)
     if in_transform():
         E, last = solve_composite(log_a, P, R, A, U, start, size)
