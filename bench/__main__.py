@@ -24,6 +24,7 @@ python -m bench sizing                 a training that sizes itself, beside a sw
 python -m bench overfitting            whether what is said to overfit does so on thousands of other examples
 python -m bench speed                  what a training takes for its speed before it sizes itself, and its speed
 python -m bench scaling                many GPUs on paper: bytes, overlap, where it stops paying; and two processes here
+python -m bench.peers                  code written for torch.nn on recur.nn, unchanged: outputs and gradients compared
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 

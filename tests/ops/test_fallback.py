@@ -243,3 +243,21 @@ def test_scan_is_a_function_whatever_was_imported_before() -> None:
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
     assert callable(recur.scan)
+
+
+@needs_core
+def test_the_profiler_shows_the_operator_and_its_backward() -> None:
+    net, x = Recurrent("gru", 3, 4), torch.randn(2, 5, 3)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        net(x).outputs.sum().backward()
+    assert {"recur::scan", "recur::scan_backward"} <= {event.name for event in profile.events()}
+
+
+def test_a_trace_says_what_it_is() -> None:
+    x = torch.randn(2, 5, 3)
+    assert repr(Recurrent("gru", 3, 4, backend="loop")(x).trace[0]) == "Trace(backend='loop')"
+    found = Recurrent("gru2014", 3, 4)(x, trace=True)
+    assert repr(found.trace[0]).startswith("Trace(backend='loop'; not native: ")
+    assert repr(found.trace[0]).endswith("; records gradients)")
+    found.outputs.sum().backward()
+    assert repr(found.trace[0]).endswith("; has gradients)")

@@ -154,7 +154,7 @@ def test_inputs_of_every_kind(files: dict[str, str], tmp_path: Path) -> None:
     answers = {model(x), model(str(tmp_path / "x.npy")), model(tmp_path / "x.csv")}
     assert answers == {"up" if x[-1, 0] > x[0, 0] else "down"}
     assert len(model.predict(files["classify"])) == 120
-    with pytest.raises(TextError, match="the sequence has 3 features a step, and this model learned from 2"):
+    with pytest.raises(TextError, match="the sequence has 3 features per step, and this model was trained on 2"):
         model(np.zeros((4, 3)))
     with pytest.raises(TextError, match=r"\(steps, features\) or \(steps,\), got \(1, 2, 3\)"):
         model(np.zeros((1, 2, 3)))

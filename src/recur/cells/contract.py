@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -30,7 +30,11 @@ def check_class(cls: type[Cell]) -> None:
 
 def check_attribute(cell: Cell | type[Cell], name: str, value: object) -> None:
     """Raise if an attribute of a cell is a parameter or a module: no optimizer would find it in `parameters()`."""
-    parts = value if type(value) in (list, tuple) else value.values() if type(value) is dict else (value,)
+    parts: Iterable[object] = (value,)
+    if isinstance(value, list | tuple):
+        parts = value
+    elif isinstance(value, dict):
+        parts = value.values()
     if any(isinstance(part, nn.Parameter | nn.Module) for part in parts) and not isinstance(cell, nn.Module):
         who = cell.__name__ if isinstance(cell, type) else type(cell).__name__
         raise CellError(

@@ -104,7 +104,7 @@ class _RecurrentLayer(Recurrent):
 
     connections, depth, init, bptt = Connections(), Depth(), Init(), BPTT.parse("full")
     input_mlp = output_mlp = between_mlps = None
-    matmul_dtype, top = "", 0
+    matmul_dtype, top, require = "", 0, ""
 
     def __init__(self) -> None:
         nn.Module.__init__(self)  # called by the class of torch.nn, which creates the weights

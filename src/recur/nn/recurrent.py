@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -155,6 +155,10 @@ class Recurrent(nn.Module):
     torch.Size([2, 5, 8])
     """
 
+    require: str = ""
+    if TYPE_CHECKING:
+        __call__: Callable[..., RecurrentOutput]
+
     def __init__(
         self,
         cell: CellLike,
@@ -239,7 +243,6 @@ class Recurrent(nn.Module):
         vars(self).setdefault("projection", 0)
         vars(self).setdefault("matmul_dtype", "")
         vars(self).setdefault("top", 0)
-        vars(self).setdefault("require", "")
         if "between_mlps" not in self._modules:
             vars(self).setdefault("between_mlps", None)
         vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))

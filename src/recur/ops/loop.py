@@ -78,8 +78,9 @@ def _carried(state: Sequence[Tensor], xi: StepXi, clip: float | None) -> Sequenc
     if isinstance(xi, float) and xi == 0:
         return [part.detach() for part in state]
     if torch.compiler.is_compiling():  # which traces a function of one tensor, without its forward-mode derivative
-        (whole,) = ScaleGradient.apply(xi, clip, torch.cat(list(state), dim=-1))
-        return whole.split([part.shape[-1] for part in state], dim=-1)
+        whole: Tensor = ScaleGradient.apply(xi, clip, torch.cat(list(state), dim=-1))[0]
+        parts: State = whole.split([part.shape[-1] for part in state], dim=-1)
+        return parts
     carried: State = ScaleTangent.apply(xi, clip, *state)
     return carried
 

@@ -89,7 +89,7 @@ def scan(
         if prepared is not None:
             return ScanOutput(*call_cache.run_prepared(prepared, cell, weights, x, state, mode))
 
-    if isinstance(x, Tensor) and x.dim() == 3 and not x.shape[0]:
+    if isinstance(x, Tensor) and not x.is_nested and x.dim() == 3 and not x.shape[0]:
         options = {"initial": initial, "lengths": lengths, "reset": reset, "mask": mask}
         rest = {"reverse": reverse, "bptt": bptt, "trace": trace, "backend": backend, "matmul_dtype": matmul_dtype}
         return _scan_no_rows(cell, weights, x, state, options, rest)
@@ -113,6 +113,8 @@ def _scan_no_rows(
     cell: Cell, weights: Weights, x: Tensor, state: Any, options: dict[str, Any], rest: dict[str, Any]
 ) -> ScanOutput:
     """Scan a batch of no rows: one row of zeros, which is removed, so that all gradients exist and are zero."""
+    if state is not None:
+        check_state(cell, "state", state, 0, check_weights(cell, weights, x), x)
 
     def one_row(part: Any) -> Any:
         return torch.cat([part, part.new_zeros(1, *part.shape[1:])]) if part.dim() and not len(part) else part
