@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import State
+from recur.cells.matrix import MatrixCell
 from recur.compat import constant_when_compiled, in_transform, records_for_others
 from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
@@ -283,6 +284,8 @@ def choose_backend(call: ScanCall, backend: str) -> Backend:
                 call.trace.backend = name
                 if module is loop and not in_transform():
                     slow = (CUDA if call.x.is_cuda else NATIVE).unsupported_reason(call)
+                    if isinstance(call.cell, MatrixCell):  # others than a short or a traced call run in chunks
+                        slow = chunk.missing_form(call.cell)
                     if slow is not None:
                         _warn_of_loop(type(call.cell).__name__, slow)
                 return module
