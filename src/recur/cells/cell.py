@@ -3,6 +3,7 @@
 A cell names its gates and its states and writes one step over them:
 
     x.g   input projection of gate g,       U_g x_t + b_g          one matmul for the whole sequence
+    x.dt  an argument of each step, if the cell declares `inputs`; x.raw is x_t itself; x.eps noise, with `noise`
     h.g   recurrent projection of gate g,   W_g h_{t−1} + b_hg     the only matmul inside the loop
     s.c   the previous state c
     w.p   an extra weight of the cell, if it declares `extras`
@@ -82,6 +83,16 @@ class Cell:
     """The gate that lets new values in when it is near 1: in addition to a forget gate, or instead of one in a cell
     that keeps its state by 1 minus this gate."""
 
+    inputs: Mapping[str, int | str] = {}
+    """Arguments of each step by name and size, not multiplied by U: `{"dt": 1}` is x.dt in the step and dt=… in a call.
+    One number is the same for all units; "H" is one for each unit. `{"raw": "D"}` is the input x_t itself, x.raw, which a
+    step may multiply by an extra weight; it is not given in a call."""
+
+    noise: Mapping[str, str] = {}
+    """Random numbers of each step and unit by name and distribution: `{"eps": "normal"}`, `uniform` (0 … 1) or
+    `bernoulli:p`. They depend on the seed, the row, the step and the unit only; without a seed (evaluation) they are
+    their mean. x.training is 1 with a seed, else 0."""
+
     own_products: bool = False
     """Whether the step multiplies a state by an extra matrix, to which a mask on the recurrent state does not apply."""
 
@@ -110,6 +121,11 @@ class Cell:
         for name in self.extras:
             bound = weights[name].shape[-1] ** -0.5
             torch.nn.init.uniform_(weights[name], -bound, bound)
+
+    @property
+    def step_inputs(self) -> tuple[str, ...]:
+        """The names of what a step reads as x besides its gates."""
+        return (*self.inputs, *self.noise, *(("training",) if self.noise else ()))
 
     # Interface for backends and layers -------------------------------------------------------------------
 
@@ -199,7 +215,8 @@ class Cell:
 
     def tuple_of(self, role: str) -> type[Tensors]:
         """Return the named tuple class of one argument of `step`: x, h, s or w."""
-        fields = {"x": self.gates, "h": self.recurrent_gates, "s": self.states, "w": tuple(self.extras)}
+        gates = (*self.gates, *self.step_inputs) if self.inputs or self.noise else self.gates
+        fields = {"x": gates, "h": self.recurrent_gates, "s": self.states, "w": tuple(self.extras)}
         return named_tuple(type(self).__name__, role, fields[role])
 
 
@@ -239,10 +256,10 @@ def check_projection(cell: Cell) -> None:
     H, P = 3, 2
     shapes = cell.shapes(1, H, projection=P)
     w = cell.tuple_of("w")._make(torch.empty(shapes[name], device="meta") for name in cell.extras)
-    x = cell.tuple_of("x")._make(torch.empty(1, H, device="meta") for _ in cell.gates)
+    x = cell.tuple_of("x")._make(torch.empty(1, H, device="meta") for _ in (*cell.gates, *cell.step_inputs))
     h = cell.tuple_of("h")._make(torch.empty(1, H, device="meta") for _ in cell.recurrent_gates)
     s = cell.state([torch.empty(1, width, device="meta") for width in cell.widths(H, P)])
-    plain = cell.recurrent_gates and not cell.outputs and cell.heads == 1 and type(cell).multiplied is Cell.multiplied
+    plain = cell.recurrent_gates and not (cell.outputs or cell.inputs or cell.noise) and cell.heads == 1 and type(cell).multiplied is Cell.multiplied
     try:
         fits = plain and all(part.shape == (1, H) for part in cell.advance(x, h, s, w))
     except (RuntimeError, ValueError):

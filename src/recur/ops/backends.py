@@ -15,6 +15,7 @@ A backend is a module or an object with three functions; all backends give the s
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -25,6 +26,7 @@ from recur.cells.cell import State
 from recur.compat import constant_when_compiled
 from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
+from recur.compiler.stage_tracing import staged
 from recur.errors import BackendError, unknown
 from recur.ops import loop, operator, parallel, torch_backend
 from recur.ops.call import ScanCall
@@ -46,6 +48,8 @@ class NativeBackend:
     def unsupported_reason(self, call: ScanCall) -> str | None:
         if reason := _mask_reason(call):
             return reason
+        if staged(call.cell):
+            return stages().unsupported_reason(call)
         if call.matmul_dtype and self.computes_in(call.dtype) != torch.float32:
             return f"it converts numbers of float32, and x is {str(call.dtype).removeprefix('torch.')}"
         if call.matmul_dtype == "int8" and torch.is_grad_enabled():
@@ -57,6 +61,9 @@ class NativeBackend:
         return unsupported_reason(call.cell, call.x, self.computes_in(call.dtype), "bias_ih" in call.weights)
 
     def run(self, call: ScanCall) -> tuple[Tensor, State]:
+        if staged(call.cell):
+            found: tuple[Tensor, State] = stages().run(call)
+            return found
         return run(call, call.matmul_dtype or ("bfloat16" if call.dtype == torch.bfloat16 else ""))
 
 
@@ -98,6 +105,11 @@ class CudaBackend:
 
     def run(self, call: ScanCall) -> tuple[Tensor, State]:
         return run(call, describe=functools.partial(describe_kernels, call.x.device.index, call.trace.wanted))
+
+
+def stages() -> ModuleType:
+    """Return the module that runs steps with several stages, imported when first needed."""
+    return importlib.import_module("recur.ops.staged")
 
 
 NATIVE, CUDA = NativeBackend(), CudaBackend()

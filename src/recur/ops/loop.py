@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 from recur.cells.cell import Cell, State, Weights
 from recur.cells.contract import check_step, versions_of
 from recur.errors import BackendError
-from recur.ops.call import FinalStates, ScaleGradient, ScanCall, StepXi
+from recur.ops.call import FinalStates, ScaleGradient, ScanCall, StepXi, split_inputs
 from recur.ops.trace import Trace
 
 
@@ -46,12 +46,12 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
     outputs: list[Tensor] = []
     h = h_of(()) if not R else h_of([call.x] * R)  # placeholder until the first recurrent projection
     taken = 0
-    for share, n, xi in zip(shares, call.sizes, call.edges, strict=True):
+    for share, own_inputs, n, xi in zip(shares, split_inputs(call), call.sizes, call.edges, strict=True):
         if n < state[0].shape[0]:
             state = finals.end(state, still=n)
         if clip is not None or xi is not None:
             state = _carried(state, xi, clip)
-        x, s = x_of(share.chunk(G, dim=-1)), s_of(state)
+        x, s = x_of((*share.chunk(G, dim=-1), *own_inputs)), s_of(state)
         if R:
             before = cell.multiplied(x, s, own)
             if mask is not None:
@@ -90,7 +90,7 @@ def differentiate_by_loop(
     arriving: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Return the gradients of data (N, D) in packed order, of the weights and of the initial states.
+    """Return the gradients of data (N, D) in packed order, of the weights, the initial states and the step inputs.
 
     arriving  the gradients of the outputs (N, H), in packed order, and of the final states
     wanted    which gradients are needed; the others are None
@@ -100,7 +100,7 @@ def differentiate_by_loop(
         raise BackendError("a clipped backward pass that is itself recorded needs one loop; take backend='loop'")
     with torch.enable_grad():
         # Views, so that each argument has its own autograd node even if two arguments are the same tensor.
-        given = [t.view_as(t) for t in (data, *weights.values(), *(start or ()))]
+        given = [t.view_as(t) for t in (data, *weights.values(), *(start or ()), *call.step_inputs)]
         trace = Trace(call.trace._cell, call.x, call.packing)
         outputs, final = run(replace_tensors(dataclasses.replace(call, cell=cell, trace=trace), list(weights), given))
         found = selected_gradients((outputs, *final), arriving, given, wanted, create_graph=True)
@@ -111,9 +111,11 @@ def differentiate_by_loop(
 
 
 def replace_tensors(call: ScanCall, names: Sequence[str], tensors: Sequence[Tensor]) -> ScanCall:
-    """Return the call with other tensors: data, weights by name, and the states to start from."""
+    """Return the call with other tensors: data, weights by name, the states to start from, and the step inputs."""
     weights = dict(zip(names, tensors[1:], strict=False))
-    again = dataclasses.replace(call, weights=weights, start=tuple(tensors[1 + len(weights) :]) or None)
+    rest = tuple(tensors[1 + len(weights) :])
+    count = len(rest) - len(call.step_inputs)
+    again = dataclasses.replace(call, weights=weights, start=rest[:count] or None, step_inputs=rest[count:])
     again.data = tensors[0]
     return again
 
