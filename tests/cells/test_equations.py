@@ -262,7 +262,7 @@ def test_a_pointwise_step_commutes_with_any_order_of_units(name: str) -> None:
         torch.manual_seed(3)
         made = []
         for role, fields in zip(
-            "xhsw", (cell.gates, cell.recurrent_gates, cell.states, tuple(cell.extras)), strict=True
+            "xhsw", (cell.tuple_of("x")._fields, cell.recurrent_gates, cell.states, tuple(cell.extras)), strict=True
         ):
             parts = [torch.randn(2, H, dtype=torch.float64) for _ in fields]
             made.append(cell.tuple_of(role)._make(p[:, order] if shuffle else p for p in parts))

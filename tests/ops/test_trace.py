@@ -24,7 +24,11 @@ def by_hand(case: Case, row: int, order: list[int], restarts: set[int] = frozens
         if t in restarts:
             state = cell.state(cell.start(case.x, 1, [part.shape[1] for part in case.state]))
         share = linear(case.x[row : row + 1, t], weights["weight_ih"], weights.get("bias_ih"))
-        x, h, m, product = cell.tuple_of("x")._make(share.chunk(len(cell.gates), -1)), [], None, None
+        inside = cell.own_inputs(case.x[row : row + 1, t], state[-1].shape[-1])
+        if cell.multiplies_inside:
+            factor = cell.multiplied_input(cell.tuple_of("i")._make(inside), state, own)
+            share = linear(factor, weights["weight_ih"], weights.get("bias_ih"))
+        x, h, m, product = cell.tuple_of("x")._make((*share.chunk(len(cell.gates), -1), *inside)), [], None, None
         if W is not None:
             m = cell.multiplied(x, state, own)
             product = cell.product(m, weights)

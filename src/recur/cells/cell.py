@@ -28,7 +28,7 @@ from torch.nn.functional import linear
 
 from recur.cells._cache import is_checked, mark_checked
 from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
-from recur.cells.contract import check_class, check_names
+from recur.cells.contract import check_class, check_names, noise_mean
 from recur.cells.tensors import Tensors as Tensors
 from recur.cells.tensors import named_tuple
 from recur.errors import CellError
@@ -111,6 +111,14 @@ class Cell:
     def multiplied(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
         """Return what W multiplies, (…, H): the previous first state. A deep transition applies its layers here."""
         return s[0]
+
+    def multiplied_input(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
+        """Return what U multiplies, (…, D), by default x_t itself, in one product for the whole sequence.
+
+        A cell that overrides this declares `inputs = {"raw": "D"}`, and U is multiplied inside the loop. x has the inputs
+        of the step only, such as x.raw.
+        """
+        return x.raw
 
     def init_extras(self, weights: Weights) -> None:
         """Initialise the extra weights in place: uniform in ±1/√H by default, as torch does.
@@ -205,6 +213,36 @@ class Cell:
         square = tuple(name for name, shape in self.extras.items() if tuple(shape) == ("H", "H"))
         return ("weight_hh", *square) if self.recurrent_gates else square
 
+    @property
+    def multiplies_inside(self) -> bool:
+        """Whether U is multiplied inside the loop."""
+        return type(self).multiplied_input is not Cell.multiplied_input
+
+    def own_inputs(self, x: Tensor, units: int) -> tuple[Tensor, ...]:
+        """Return what a step reads besides its gates where a call gives nothing else, for inputs x (…, D).
+
+        x.raw is x itself, other inputs are 1, noise is its mean.
+        """
+        shape = (*x.shape[:-1], units)
+        found = [x if name == "raw" else x.new_ones(shape) for name in self.inputs]
+        found += [x.new_full(shape, noise_mean(spec)) for spec in self.noise.values()]
+        return (*found, x.new_zeros(shape)) if self.noise else tuple(found)
+
+    def step_arguments(
+        self, x: Tensor, s: Tensors, weights: Weights, own: Sequence[Tensor] | None = None
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        """Return the arguments of a step, x, h, s and w, from inputs x (…, D) and states; own as in `own_inputs`."""
+        w = self.tuple_of("w")._make(weights[name] for name in self.extras)
+        if own is None:
+            own = self.own_inputs(x, s[-1].shape[-1]) if self.inputs or self.noise else ()
+        factor = self.multiplied_input(self.tuple_of("i")._make(own), s, w) if self.multiplies_inside else x
+        shares = linear(factor, weights["weight_ih"], weights.get("bias_ih")).chunk(len(self.gates), dim=-1)
+        of_x, h = self.tuple_of("x")._make((*shares, *own)), self.tuple_of("h")
+        if not self.recurrent_gates:
+            return of_x, h._make(()), s, w
+        product = self.product(self.multiplied(of_x, s, w), weights)
+        return of_x, h._make(product.chunk(len(self.recurrent_gates), dim=-1)), s, w
+
     def advance(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> Sequence[Tensor]:
         """Run one step, with or without extra weights."""
         return self.step(x, h, s, w) if self.extras else self.step(x, h, s)
@@ -217,6 +255,8 @@ class Cell:
         """Return the named tuple class of one argument of `step`: x, h, s or w."""
         gates = (*self.gates, *self.step_inputs) if self.inputs or self.noise else self.gates
         fields = {"x": gates, "h": self.recurrent_gates, "s": self.states, "w": tuple(self.extras)}
+        if role == "i":  # what a step reads as x besides its gates
+            return named_tuple(type(self).__name__, role, self.step_inputs)
         return named_tuple(type(self).__name__, role, fields[role])
 
 
@@ -243,7 +283,9 @@ def check_cell(cell: object) -> Cell:
     except TypeError:
         has = "extras" if cell.extras else "no extras"
         raise CellError(f"{who} has {has}, so its step takes (self, {arguments})") from None
-    for role in "xhsw":
+    if cell.multiplies_inside and cell.inputs.get("raw") != "D":
+        raise CellError(f"{who}.multiplied_input is multiplied by U inside the loop; declare inputs = {{'raw': 'D'}}")
+    for role in "xhswi":
         cell.tuple_of(role)  # made now: torch.compile could not
     mark_checked(cell)
     return cell

@@ -95,6 +95,12 @@ RESERVED = ("x", "state", "lengths", "reset", "trace", "seed", "first_step")
 """Arguments of a call of a layer."""
 
 
+def noise_mean(spec: str) -> float:
+    """Return the mean of a distribution: `normal`, `uniform` or `bernoulli:p`."""
+    kind, _, chance = spec.partition(":")
+    return {"normal": 0.0, "uniform": 0.5}.get(kind, float(chance or 0))
+
+
 def _is_chance(text: str) -> bool:
     try:
         return 0 <= float(text) <= 1

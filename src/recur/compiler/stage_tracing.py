@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.nn.functional import linear
 
 from recur.cells._cache import cache_of
 from recur.cells.cell import Cell, Tensors
@@ -53,7 +54,7 @@ def stage_programs(cell: Cell, biased: bool, masked: bool) -> tuple[StagedStep, 
         try:
             step = trace_stages(cell, biased, masked)
             widths: list[Size] = ["H"] * len(cell.states)
-            programs[key] = step, schedule_step(step, len(cell.gates), stage_sizes(cell), widths, masked).dumps()
+            programs[key] = step, schedule_step(step, len(cell.gates), stage_sizes(cell), widths, masked, cell.multiplies_inside).dumps()
         except NotPointwiseError as error:
             programs[key] = str(error)
     found: tuple[StagedStep, str] | str = programs[key]
@@ -109,6 +110,8 @@ def _trace(cell: Cell, biased: bool, masked: bool) -> tuple[StageTerms, list[int
     for role in "xsw":
         proxies = []
         for k, name in enumerate(cell.tuple_of(role)._fields):
+            if role == "x" and k < len(cell.gates) and cell.multiplies_inside:
+                continue
             proxy = tracer.create_proxy("placeholder", f"{role}_{name}", (), {})
             if role == "w":
                 values[proxy.node] = _weight(context, name, cell.extras[name])
@@ -120,39 +123,52 @@ def _trace(cell: Cell, biased: bool, masked: bool) -> tuple[StageTerms, list[int
                 if role == "x" and k >= len(cell.gates):
                     terms.sizes[role, k] = sizes[k - len(cell.gates)]
             proxies.append(proxy)
-        arguments[role] = cell.tuple_of(role)._make(proxies)  # type: ignore[arg-type]
+        kind = "i" if role == "x" and cell.multiplies_inside else role
+        arguments[role] = cell.tuple_of(kind)._make(proxies)  # type: ignore[arg-type]
+    factor: Any = None
+    if cell.multiplies_inside:
+        factor = _followed(cell.multiplied_input, "multiplied_input", arguments)
+        inside = [tracer.create_proxy("placeholder", f"u_{name}", (), {}) for name in cell.gates]
+        arguments["x"] = cell.tuple_of("x")._make([*inside, *arguments["x"]])  # type: ignore[list-item]
     before: Any = None
     if cell.recurrent_gates:
-        try:
-            before = cell.multiplied(arguments["x"], arguments["s"], arguments["w"])
-        except RecurError:
-            raise
-        except Exception as error:
-            raise NotPointwiseError(f"its method multiplied cannot be followed: {error}".splitlines()[0]) from error
-        if not isinstance(before, fx.Proxy):
-            raise NotPointwiseError("its method multiplied does not return a tensor")
+        before = _followed(cell.multiplied, "multiplied", arguments)
     projections = [tracer.create_proxy("placeholder", f"h_{name}", (), {}) for name in cell.recurrent_gates]
     h = cell.tuple_of("h")._make(projections)  # type: ignore[arg-type]
     result = call_step(cell, [arguments["x"], h, arguments["s"], arguments["w"]])
-    gate = 0
+    gate = {"u": 0, "h": 0}
     for node in tracer.graph.nodes:
         if node.op != "placeholder":
             values[node] = _value(node, context)
-        elif node not in values:  # W_r m + b_r
-            m = _number(values[before.node])
-            if masked:
+        elif node not in values:  # U_g m + b_g, or W_r m + b_r
+            side = str(node.target)[0]
+            m = _number(values[(before if side == "h" else factor).node])
+            if masked and side == "h":
                 m = terms("mul", m, terms.leaf("x", len(cell.gates) + len(sizes)))
-            terms.matrices.append(Matrix("weight_hh", gate, "H", "H"))
+            name, columns = ("hh", "H") if side == "h" else ("ih", "D")
+            terms.matrices.append(Matrix(f"weight_{name}", gate[side], "H", columns))
             product = terms.product(m, len(terms.matrices) - 1)
             if biased:
-                context.weights.append(("bias_hh", gate))
+                context.weights.append((f"bias_{name}", gate[side]))
                 product = terms("add", product, terms.leaf("w", len(context.weights) - 1))
             values[node] = product
-            gate += 1
+            gate[side] += 1
     parts = result if isinstance(result, tuple | list) else ()
     if len(parts) != len(cell.states) or not all(isinstance(part, fx.Proxy) for part in parts):
         raise NotPointwiseError("its step does not return one tensor for each state")
     return terms, [_number(values[part.node]) for part in parts], context.weights
+
+
+def _followed(method: Callable[..., Any], name: str, arguments: dict[str, Tensors]) -> fx.Proxy:
+    try:
+        found = method(arguments["x"], arguments["s"], arguments["w"])
+    except RecurError:
+        raise
+    except Exception as error:
+        raise NotPointwiseError(f"its method {name} cannot be followed: {error}".splitlines()[0]) from error
+    if not isinstance(found, fx.Proxy):
+        raise NotPointwiseError(f"its method {name} does not return a tensor")
+    return found
 
 
 def _weight(context: _Context, name: str, shape: Sequence[Size]) -> Any:
@@ -377,16 +393,23 @@ def _compare(
     x += [random(B, size) for size in [*cell.inputs.values(), *["H"] * len(cell.noise)]]
     s, mask = [random(B, "H") for _ in cell.states], random(B, "H")
     training = torch.ones(H, dtype=torch.float64)
-    given = [*x, *[weights[name] for name in weights if name != "weight_ih" and name != "bias_ih"], *s]
+    inside = () if cell.multiplies_inside else ("weight_ih", "bias_ih")
+    given = [*x, *[weights[name] for name in weights if name not in inside], *s]
     with torch.enable_grad():
-        x_t = cell.tuple_of("x")._make([p.clone() for p in x] + [training.expand(B, H)] * bool(cell.noise))
         s_t = cell.state([p.clone() for p in s])
         w_t = cell.tuple_of("w")._make(weights[name].clone() for name in cell.extras)
-        h_t = cell.tuple_of("h")._make(())  if not cell.recurrent_gates else None
-        if h_t is None:
+        own = [p.clone() for p in x[len(cell.gates) :]] + [training.expand(B, H)] * bool(cell.noise)
+        shares = [p.clone() for p in x[: len(cell.gates)]]
+        if cell.multiplies_inside:
+            factor = cell.multiplied_input(cell.tuple_of("i")._make(own), s_t, w_t)
+            shares = list(linear(factor, weights["weight_ih"], weights.get("bias_ih")).chunk(len(cell.gates), dim=-1))
+        x_t = cell.tuple_of("x")._make([*shares, *own])
+        projections: Sequence[Tensor] = ()
+        if cell.recurrent_gates:
             m = cell.multiplied(x_t, s_t, w_t)
             product = cell.product(m * mask if masked else m, weights)
-            h_t = cell.tuple_of("h")._make(product.chunk(len(cell.recurrent_gates), dim=-1))
+            projections = product.chunk(len(cell.recurrent_gates), dim=-1)
+        h_t = cell.tuple_of("h")._make(projections)
         versions = [part._version for part in s_t]
         result = cell.advance(x_t, h_t, s_t, w_t)
         check_step(cell, result, s_t, versions)
@@ -462,17 +485,20 @@ def weight_rows(weights: Any, rows: Sequence[tuple[str, int | None]], training: 
         else:
             if name not in split:
                 whole: Tensor = weights[name]
-                split[name] = (whole.view(-1, training.shape[-1]) if name == "bias_hh" else whole).unbind(0)
+                split[name] = (whole.view(-1, training.shape[-1]) if whole.dim() == 1 else whole).unbind(0)
             found.append(split[name][row])
     return found
 
 
 def weight_matrices(cell: Cell, weights: Any, matrices: Sequence[Matrix]) -> list[Tensor]:
     """Return the matrices that a step multiplies by: the blocks of W gate by gate, and extra weights."""
-    blocks: Sequence[Tensor] = ()
-    if any(matrix.block >= 0 for matrix in matrices):
-        blocks = cell.dense(weights["weight_hh"]).unflatten(0, (len(cell.recurrent_gates), -1)).unbind(0)
-    return [weights[matrix.name] if matrix.block < 0 else blocks[matrix.block] for matrix in matrices]
+    blocks: dict[str, Sequence[Tensor]] = {}
+    if any(matrix.name == "weight_hh" for matrix in matrices):
+        dense = cell.dense(weights["weight_hh"])
+        blocks["weight_hh"] = dense.unflatten(0, (len(cell.recurrent_gates), -1)).unbind(0)
+    if any(matrix.name == "weight_ih" for matrix in matrices):
+        blocks["weight_ih"] = weights["weight_ih"].unflatten(0, (len(cell.gates), -1)).unbind(0)
+    return [weights[m.name] if m.block < 0 else blocks[m.name][m.block] for m in matrices]
 
 
 def _prepared(terms: StageTerms, states: list[int], rows: list[tuple[str, int | None]]) -> StagedStep:

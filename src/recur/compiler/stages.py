@@ -361,12 +361,13 @@ def _saved(t: StageTerms, states: Sequence[int], wanted: Sequence[int], forward_
 
 
 def schedule_step(
-    step: StagedStep, gates: int, sizes: Sequence[Size], widths: Sequence[Size], masked: bool
+    step: StagedStep, gates: int, sizes: Sequence[Size], widths: Sequence[Size], masked: bool, inside: bool = False
 ) -> StagedPrograms:
     """Write the programs of both passes.
 
     sizes   widths of the values of each step that are no gates: inputs and noise
     widths  widths of the states
+    inside  whether the products with U are stages
     """
     t, states = step.terms, step.states
     inputs = gates + len(sizes)  # the mask, if there is one, follows them
@@ -410,7 +411,9 @@ def schedule_step(
     for state, ref in reversed(after):
         if t[state].op not in LEAVES:
             known[state] = ref
-    results: list[tuple[int, Ref]] = [(d, Ref("d_share", g)) for g, d in enumerate(d_x[:gates])]
+    results: list[tuple[int, Ref]] = []
+    if not inside:
+        results += [(d, Ref("d_share", g)) for g, d in enumerate(d_x[:gates])]
     results += [(d, Ref("d_input", k, sizes[k])) for k, d in enumerate(d_x[gates:])]
     results += [(d, Ref("next", j, widths[j])) for j, d in enumerate(d_s)]
     recorded: list[Size] = []

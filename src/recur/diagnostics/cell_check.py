@@ -68,12 +68,13 @@ def check_contract(cell: Cell) -> None:
 def _check_one_step(cell: Cell, weights: dict[str, Tensor], x: Tensor) -> None:
     """Called twice with the same arguments: the same result, and the arguments as they were."""
     who = type(cell).__name__
-    shares = (x[:, 0] @ weights["weight_ih"].T).chunk(len(cell.gates), dim=-1)
+    start = cell.state(cell.start(x, B, cell.widths(len(weights["weight_ih"]) // len(cell.gates))))
+    of_x, h, s, w = cell.step_arguments(x[:, 0], start, weights)
     given = [
-        cell.tuple_of("x")._make(part.clone() for part in shares),
-        cell.tuple_of("h")._make(torch.randn_like(shares[0]) for _ in cell.recurrent_gates),
-        cell.state(cell.start(x, B, cell.widths(shares[0].shape[-1]))),
-        cell.tuple_of("w")._make(weights[name].clone() for name in cell.extras),
+        type(of_x)._make(part.clone() for part in of_x),
+        type(h)._make(torch.randn_like(part) for part in h),
+        s,
+        type(w)._make(part.clone() for part in w),
     ]
     before = [[part.clone() for part in parts] for parts in given]
     with torch.no_grad():

@@ -263,26 +263,29 @@ def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequen
     return tuple(part.expand(B, width) for part, width in zip(parts, widths, strict=True))
 
 
-def check_step_inputs(cell: Cell, inputs: Mapping[str, Tensor] | None, x: Tensor) -> dict[str, Tensor]:
-    """Check the inputs of each step, and return them by name as (B, T, size); `raw` is x itself."""
+def check_step_inputs(cell: Cell, inputs: Mapping[str, Tensor] | None, x: Tensor, H: int) -> dict[str, Tensor]:
+    """Check the inputs of each step, and return them by name as (B, T, size); `raw` is x, one that is not given is 1."""
     given = dict(inputs or {})
     names = [name for name in cell.inputs if name != "raw"]
-    if given.keys() != set(names):
-        if not names:
-            raise OptionError(f"{_who(cell)} has no inputs of its own, got {', '.join(given)}")
-        raise OptionError(f"{_who(cell)} reads {', '.join(names)} at each step, got {', '.join(given) or 'none'}")
+    if strange := given.keys() - set(names):
+        known = f"its inputs: {', '.join(names)}" if names else "it has none"
+        raise OptionError(f"{_who(cell)} has no input {', '.join(sorted(strange))}; {known}")
     B, T, _ = x.shape
     found: dict[str, Tensor] = {}
     for name, size in cell.inputs.items():
         if name == "raw":
             found[name] = x
             continue
+        width = 1 if size == 1 else H
+        if name not in given:
+            found[name] = x.new_ones(1, 1, 1).expand(B, T, width)
+            continue
         part = given[name]
         if not isinstance(part, Tensor):
             raise ShapeError(f"{_who(cell)}: {name} must be a tensor (B, T), got {type(part).__name__}")
-        part = part[..., None] if part.dim() == 2 else part
-        if part.shape[:2] != (B, T) or part.dim() != 3 or (size == 1 and part.shape[2] != 1):
-            wanted = f"(B={B}, T={T})" if size == 1 else f"(B={B}, T={T}, H)"
+        part = part[..., None] if part.dim() == 2 and size == 1 else part
+        if part.shape != (B, T, width):
+            wanted = f"(B={B}, T={T})" if size == 1 else f"(B={B}, T={T}, H={H})"
             raise ShapeError(f"{_who(cell)}: {name} must be {wanted}, got {tuple(given[name].shape)}")
         check_like(cell, name, part, x)
         found[name] = part

@@ -30,16 +30,18 @@ def unsupported_reason(call: ScanCall) -> str | None:
 
 def run(call: ScanCall) -> tuple[Tensor, State]:
     cell, weights, clip, mask, trace = call.cell, call.weights, call.bptt.clip, call.mask, call.trace
-    x_of, h_of, s_of = (cell.tuple_of(role)._make for role in "xhs")
+    x_of, h_of, s_of, i_of = (cell.tuple_of(role)._make for role in "xhsi")
     own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
     G, R = len(cell.gates), len(cell.recurrent_gates)
     units = weights["weight_hr"].shape[1] if "weight_hr" in weights else None
 
     # U x_t + b for all steps in one matmul. split and not indexing: its gradient is concatenated once.
-    share_of_all = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
-    if trace.wanted:
-        share_of_all = trace.record_term("weight_ih", share_of_all, call.data)
-    shares = share_of_all.split(call.sizes)
+    shares: Sequence[Tensor | None] = [None] * len(call.sizes)
+    if not cell.multiplies_inside:
+        share_of_all = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
+        if trace.wanted:
+            share_of_all = trace.record_term("weight_ih", share_of_all, call.data)
+        shares = share_of_all.split(call.sizes)
 
     state: Sequence[Tensor] = call.state
     finals = FinalStates()
@@ -51,7 +53,13 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
             state = finals.end(state, still=n)
         if clip is not None or xi is not None:
             state = _carried(state, xi, clip)
-        x, s = x_of((*share.chunk(G, dim=-1), *own_inputs)), s_of(state)
+        s = s_of(state)
+        if share is None:
+            factor = cell.multiplied_input(i_of(own_inputs), s, own)
+            share = linear(factor, weights["weight_ih"], weights.get("bias_ih"))
+            if trace.wanted:
+                share = trace.record_term("weight_ih", share, factor, first=taken)
+        x = x_of((*share.chunk(G, dim=-1), *own_inputs))
         if R:
             before = cell.multiplied(x, s, own)
             if mask is not None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell
+from recur.cells.contract import noise_mean
 
 MULTIPLIERS, WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 LOW = 0xFFFFFFFF
@@ -40,8 +41,7 @@ def draw_noise(
     for index, (name, spec) in enumerate(cell.noise.items()):
         kind, _, chance = spec.partition(":")
         if seed is None:
-            mean = {"normal": 0.0, "uniform": 0.5}.get(kind, float(chance or 0))
-            found[name] = x.new_full((1, 1, 1), mean).expand(B, T, units)
+            found[name] = x.new_full((1, 1, 1), noise_mean(spec)).expand(B, T, units)
             continue
         words = torch.as_tensor(seed, dtype=torch.int64, device=x.device)
         span = {"dtype": torch.int64, "device": x.device}

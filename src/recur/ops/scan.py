@@ -75,7 +75,7 @@ def scan(
              the dtype of matrix products, if not that of x: bfloat16 (both factors rounded, sums in float32, gradients
              too; the native backend does so for bfloat16 tensors and under autocast), or int8, for inference only:
              8-bit weights with a scale per row, times 16-bit activations
-    inputs   arguments of each step by name, (B, T) or (B, T, size), for a cell that declares `inputs`
+    inputs   arguments of each step by name, (B, T) or (B, T, H), for a cell that declares `inputs`; 1 if not given
     seed     draws the noise of a cell that declares some; without a seed noise is its mean
     first_step
              the number of steps before this call, on which noise depends
@@ -161,7 +161,7 @@ def _normalise(
         given = (weights, x, state, initial, mask, inputs)
         weights, x, state, initial, mask, inputs = (_cast(value, torch.float32) for value in given)
     widths = check_weights(cell, weights, x)
-    own = check_step_inputs(cell, inputs, x) if inputs or cell.inputs else {}
+    own = check_step_inputs(cell, inputs, x, widths[-1]) if inputs or cell.inputs else {}
     if mask is not None:
         check_mask(cell, mask, B, widths[0], x)
     ends = None

@@ -61,8 +61,11 @@ def _run(call: ScanCall) -> tuple[Tensor, State]:
     found = stage_programs(cell, "bias_hh" in weights, call.mask is not None)
     assert not isinstance(found, str), found
     step, text = found
-    share = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
-    H = share.shape[1] // len(cell.gates)
+    H = weights["weight_ih"].shape[0] // len(cell.gates)
+    if cell.multiplies_inside:
+        share = call.x.new_empty(0, 0)
+    else:
+        share = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
     training = call.x.new_full((H,), float(call.training))
     leaves = {("w", k): part for k, part in enumerate(weight_rows(weights, step.rows, training))}
     vectors = step.weights.evaluate(step.prepared, leaves) if step.prepared else []
@@ -173,7 +176,7 @@ class _Run:
         memory = self._split([part.contiguous() for part in given])
         states = len(p.states)
         memory |= {"after": list(kept[:states]), "saved": list(kept[states:])}
-        memory["d_share"] = [like.new_empty(self.N, like.shape[1])]
+        memory["d_share"] = [torch.empty_like(like)]
         memory["d_input"] = [torch.empty_like(part) for part in memory["input"]]
         memory["record"] = [like.new_empty(self.N, _padded(self.width(size))) for size in p.recorded]
         memory["sum"] = [torch.zeros_like(part) for part in memory["vector"]]
