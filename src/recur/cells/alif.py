@@ -14,14 +14,14 @@ from recur.errors import OptionError, unknown
 
 @dataclass
 class ALIF(Cell):
-    """a' = ρ a + h
-    v' = α v + x_v + h_v − θ h
-    h' = 1 where v' ≥ θ + β a', else 0
+    """v' = α v + x_v + h_v − θ h
+    h' = 1 where v' ≥ θ + β a, else 0
+    a' = ρ a + h'
 
-    Bellec et al., A solution to the learning dilemma for recurrent networks of spiking neurons, Nature Communications 11
-    (2020), equations 6 to 8. α is `decay`, ρ `adaptation_decay`, β `adaptation`, θ `threshold`. The derivative of a spike
-    is that of a triangle, max(0, 1 − |v' − θ − β a'| / θ) · 0.3 / θ, or another `surrogate` as in LIF. The reset θ h has
-    no gradient. W multiplies the spikes. Not in torch.nn.
+    Bellec et al., A solution to the learning dilemma for recurrent networks of spiking neurons, Nature Communications
+    11 (2020), equations 6 to 8. α is `decay`, ρ `adaptation_decay`, β `adaptation`, θ `threshold`. The derivative of a
+    spike is that of a triangle, max(0, 1 − |v' − θ − β a| / θ) · 0.3 / θ, or another `surrogate` as in LIF. The reset
+    θ h has no gradient. W multiplies the spikes. Not in torch.nn.
 
     >>> net = recur.Recurrent("alif", 3, 4)
     >>> net(torch.randn(2, 5, 3)).state[0]._fields
@@ -37,6 +37,7 @@ class ALIF(Cell):
 
     name = "alif"
     gates = ("v",)
+    exact_gradient = False
     states = ("h", "v", "a")
 
     def __post_init__(self) -> None:
@@ -48,7 +49,7 @@ class ALIF(Cell):
 
     def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         fired: Tensor = detach(s.h)
-        a = self.adaptation_decay * s.a + s.h
         v = self.decay * s.v + x.v + h.v - self.threshold * fired
-        above = (v - self.threshold - self.adaptation * a) / self.threshold
-        return spike(above, self.surrogate, self.alpha or None), v, a
+        above = (v - self.threshold - self.adaptation * s.a) / self.threshold
+        fires = spike(above, self.surrogate, self.alpha or None)
+        return fires, v, self.adaptation_decay * s.a + fires

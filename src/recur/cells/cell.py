@@ -85,13 +85,16 @@ class Cell:
 
     inputs: Mapping[str, int | str] = {}
     """Arguments of each step by name and size, not multiplied by U: `{"dt": 1}` is x.dt in the step and dt=… in a call.
-    One number is the same for all units; "H" is one for each unit. `{"raw": "D"}` is the input x_t itself, x.raw, which a
-    step may multiply by an extra weight; it is not given in a call."""
+    One number is the same for all units; "H" is one for each unit. `{"raw": "D"}` is the input x_t itself, x.raw, which
+    a step may multiply by an extra weight; it is not given in a call."""
 
     noise: Mapping[str, str] = {}
     """Random numbers of each step and unit by name and distribution: `{"eps": "normal"}`, `uniform` (0 … 1) or
     `bernoulli:p`. They depend on the seed, the row, the step and the unit only; without a seed (evaluation) they are
     their mean. x.training is 1 with a seed, else 0."""
+
+    exact_gradient: bool = True
+    """Whether the derivative of a step is that of its values: not with spike, custom or detach."""
 
     own_products: bool = False
     """Whether the step multiplies a state by an extra matrix, to which a mask on the recurrent state does not apply."""
@@ -115,8 +118,8 @@ class Cell:
     def multiplied_input(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
         """Return what U multiplies, (…, D), by default x_t itself, in one product for the whole sequence.
 
-        A cell that overrides this declares `inputs = {"raw": "D"}`, and U is multiplied inside the loop. x has the inputs
-        of the step only, such as x.raw.
+        A cell that overrides this declares `inputs = {"raw": "D"}`, and U is multiplied inside the loop. x has the
+        inputs of the step only, such as x.raw.
         """
         return x.raw
 
@@ -301,7 +304,8 @@ def check_projection(cell: Cell) -> None:
     x = cell.tuple_of("x")._make(torch.empty(1, H, device="meta") for _ in (*cell.gates, *cell.step_inputs))
     h = cell.tuple_of("h")._make(torch.empty(1, H, device="meta") for _ in cell.recurrent_gates)
     s = cell.state([torch.empty(1, width, device="meta") for width in cell.widths(H, P)])
-    plain = cell.recurrent_gates and not (cell.outputs or cell.inputs or cell.noise) and cell.heads == 1 and type(cell).multiplied is Cell.multiplied
+    own = cell.outputs or cell.inputs or cell.noise
+    plain = cell.recurrent_gates and not own and cell.heads == 1 and type(cell).multiplied is Cell.multiplied
     try:
         fits = plain and all(part.shape == (1, H) for part in cell.advance(x, h, s, w))
     except (RuntimeError, ValueError):

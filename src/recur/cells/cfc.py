@@ -20,9 +20,9 @@ class CfC(Cell):
     f = tanh(F b + k_f)   g = tanh(G b + k_g)   t = σ((A b + k_a) Δt + B b + k_b)
     h' = (1 − t) ⊙ f + t ⊙ g               (mode="no_gate": f + t ⊙ g)
 
-    Hasani et al., Closed-form continuous-time neural networks, Nature Machine Intelligence 4 (2022); CfCCell of ncps with
-    one backbone layer of H units. Δt is the time since the previous step, the input `dt` of a call, (B, T); 1 if it is not
-    given. Two products in sequence per step. Not in torch.nn.
+    Hasani et al., Closed-form continuous-time neural networks, Nature Machine Intelligence 4 (2022); CfCCell of ncps
+    with one backbone layer of H units. Δt is the time since the previous step, the input `dt` of a call, (B, T); 1 if
+    it is not given. Two products in sequence per step. Not in torch.nn.
 
     >>> net = recur.Recurrent("cfc", 3, 4)
     >>> net(torch.randn(2, 5, 3), dt=torch.rand(2, 5)).outputs.shape
@@ -34,7 +34,7 @@ class CfC(Cell):
     name = "cfc"
     gates = ("b",)
     inputs = {"dt": 1}
-    extras = {name: ("H", "H") for name in "FGAB"} | {f"k_{name}": ("H",) for name in "fgab"}
+    extras = dict.fromkeys("FGAB", ("H", "H")) | {f"k_{name}": ("H",) for name in "fgab"}
     pointwise = False
 
     def __post_init__(self) -> None:

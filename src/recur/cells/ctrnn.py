@@ -16,9 +16,9 @@ from recur.errors import OptionError
 class CTRNN(Cell):
     """h' = (1 − α) h + α ReLU(x_h + h_h + √(2/α) σ ε),   ε ~ N(0, 1) in training, 0 in evaluation
 
-    Song, Yang and Wang, Training excitatory-inhibitory recurrent neural networks for cognitive tasks, PLoS Computational
-    Biology 12 (2016): τ dr/dt = −r + f(W r + U u + √(2τ) σ ξ), one Euler step with α = Δt/τ. The noise of a step
-    depends on the seed, the row, the step and the unit. Not in torch.nn.
+    Song, Yang and Wang, Training excitatory-inhibitory recurrent neural networks for cognitive tasks, PLoS
+    Computational Biology 12 (2016): τ dr/dt = −r + f(W r + U u + √(2τ) σ ξ), one Euler step with α = Δt/τ. The noise of
+    a step depends on the seed, the row, the step and the unit. Not in torch.nn.
 
     >>> recur.Recurrent("ctrnn:alpha=0.1,sigma=0.05", 3, 4)(torch.randn(2, 5, 3)).outputs.shape
     torch.Size([2, 5, 4])

@@ -20,12 +20,12 @@ class LIF(Cell):
     v' = β v ⊙ (1 − h) + x_v + h_v     (reset="zero")
     h' = 1 where v' ≥ θ, else 0
 
-    h are spikes and v is the membrane potential before its reset. The derivative of a spike is that of a smooth function:
-    `surrogate` atan, fast_sigmoid, sigmoid, triangle or straight_through with sharpness `alpha`; 0 is the function's own
-    default. The reset has no gradient (`detach_reset`). With `recurrent` the spikes of a layer are multiplied by W
-    (Bellec et al. 2018), otherwise the layer is feedforward. `decay_input` scales the input by 1 − β. "subtract" is
-    Leaky of snnTorch (Eshraghian et al. 2023), "zero" with `decay_input` is LIFNode of SpikingJelly (Fang et al. 2023).
-    Not in torch.nn.
+    h are spikes and v is the membrane potential before its reset. The derivative of a spike is that of a smooth
+    function: `surrogate` atan, fast_sigmoid, sigmoid, triangle or straight_through with sharpness `alpha`; 0 is the
+    function's own default. The reset has no gradient (`detach_reset`). With `recurrent` the spikes of a layer are
+    multiplied by W (Bellec et al. 2018), otherwise the layer is feedforward. `decay_input` scales the input by 1 − β.
+    "subtract" is Leaky of snnTorch (Eshraghian et al. 2023), "zero" with `decay_input` is LIFNode of SpikingJelly (Fang
+    et al. 2023). Not in torch.nn.
 
     >>> net = recur.Recurrent("lif:threshold=0.5", 3, 4)
     >>> sorted(net(torch.randn(2, 50, 3)).outputs.unique().tolist())
@@ -43,6 +43,7 @@ class LIF(Cell):
 
     name = "lif"
     gates = ("v",)
+    exact_gradient = False
     states = ("h", "v")
 
     def __post_init__(self) -> None:

@@ -20,9 +20,9 @@ class LNLSTM(Cell):
 
     Ba, Kiros and Hinton, Layer normalization, 2016. x and h are the projections of all four gates; LN of each is over
     all 4H numbers, LN(c') over H. Units read each other, so the cell is not pointwise: reductions are stages of its
-    step. b is the sum of the paper's two shifts and its bias. U x and W h also have torch's biases, inside LN, which the paper does
-    not have; every initialisation scheme except `torch` starts them at zero. The shift b of f starts at `forget_bias`,
-    all gains at 1. Not in torch.nn.
+    step. b is the sum of the paper's two shifts and its bias. U x and W h also have torch's biases, inside LN, which
+    the paper does not have; every initialisation scheme except `torch` starts them at zero. The shift b of f starts at
+    `forget_bias`, all gains at 1. Not in torch.nn.
 
     >>> recur.Recurrent("lnlstm", 3, 4)(torch.randn(2, 5, 3)).state[0]._fields
     ('h', 'c')

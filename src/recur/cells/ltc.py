@@ -25,9 +25,9 @@ class LTC(Cell):
     with c = softplus(cm) · unfolds / Δt, `unfolds` times per step; w, g and c by softplus
 
     Hasani, Lechner, Amini, Rus and Grosu, Liquid time-constant networks, AAAI 2021; LTCCell of ncps, fully connected,
-    without masks. Δt is the input `dt` of a call, (B, T); 1 if it is not given. x_j = U x + b is a linear input current,
-    which ncps does not have (U = 0). Each synapse has a sigmoid of its own, so the sum over i is no matrix product: the
-    cell runs on the loop, and takes memory for B · H · (H + D) numbers per unfold. Not in torch.nn.
+    without masks. Δt is the input `dt` of a call, (B, T); 1 if it is not given. x_j = U x + b is a linear input
+    current, which ncps does not have (U = 0). Each synapse has a sigmoid of its own, so the sum over i is no matrix
+    product: the cell runs on the loop, and takes memory for B · H · (H + D) numbers per unfold. Not in torch.nn.
 
     >>> net = recur.Recurrent("ltc:unfolds=3", 3, 4)
     >>> net(torch.randn(2, 5, 3), dt=torch.rand(2, 5) + 0.1).outputs.shape
@@ -41,8 +41,8 @@ class LTC(Cell):
     state_gates = ()
     inputs = {"dt": 1, "raw": "D"}
     extras = {
-        **{name: ("H",) for name in ("gleak", "vleak", "cm")},
-        **{name: ("H", "H") for name in ("w", "sigma", "mu", "erev")},
+        **dict.fromkeys(("gleak", "vleak", "cm"), ("H",)),
+        **dict.fromkeys(("w", "sigma", "mu", "erev"), ("H", "H")),
         **{f"sensory_{name}": ("D", "H") for name in ("w", "sigma", "mu", "erev")},
     }
     pointwise = False

@@ -46,8 +46,39 @@ class _Custom(torch.autograd.Function):
         return torch.zeros_like(slope) if tangent is None else tangent * slope
 
 
+class LinearSteps:
+    """Replacement of functions with a derivative of their own by their tangents, to check gradients by differences.
+
+    The first call inside records every value y, argument v and slope d in order; later calls return y + d (v − v₀).
+    """
+
+    active: LinearSteps | None = None
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.position: int | None = None
+
+    def __enter__(self) -> LinearSteps:
+        LinearSteps.active = self
+        self.position = 0 if self.recorded else None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        LinearSteps.active = None
+
+    def value(self, y: Tensor, v: Tensor, slope: Tensor) -> Tensor:
+        if self.position is None:
+            self.recorded.append((y.detach(), v.detach(), slope.detach()))
+            return y.detach()
+        y, before, slope = self.recorded[self.position]
+        self.position += 1
+        return y + slope * (v - before)
+
+
 def custom_slope(y: Tensor, v: Tensor, slope: Tensor) -> Tensor:
     """Return y, with the derivative `slope` with respect to v and none with respect to anything else."""
+    if LinearSteps.active is not None:
+        return LinearSteps.active.value(y, v, slope)
     if isinstance(v, fx.Proxy):
         return v.tracer.create_proxy("call_function", custom_slope, (y, v, slope), {})  # type: ignore[return-value]
     found: Tensor = _Custom.apply(y.detach(), v, slope)
@@ -68,6 +99,8 @@ def custom(f: Function, df: Function) -> Function:
 
 def detach(v: Tensor) -> Tensor:
     """Return v without a gradient."""
+    if LinearSteps.active is not None:
+        return LinearSteps.active.value(v, v, torch.zeros_like(v))
     return v.detach()
 
 

@@ -25,8 +25,8 @@ class ZoneoutLSTM(Cell):
     h' = k_h ⊙ h + (1 − k_h) ⊙ σ(x_o + h_o) ⊙ tanh(ĉ)
 
     Krueger et al., Zoneout: regularizing RNNs by randomly preserving hidden activations, ICLR 2017. In training k is 1
-    with probability `cell_rate` or `hidden_rate` and 0 otherwise, drawn anew for every unit and step; in evaluation k is
-    that probability. Otherwise it is the LSTM.
+    with probability `cell_rate` or `hidden_rate` and 0 otherwise, drawn anew for every unit and step; in evaluation k
+    is that probability. Otherwise it is the LSTM.
 
     >>> net = recur.Recurrent("zoneout_lstm:hidden_rate=0.2", 3, 4)
     >>> net.eval()(torch.randn(2, 5, 3)).outputs.shape

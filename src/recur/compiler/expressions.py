@@ -120,6 +120,12 @@ class Expressions:
             args = tuple(sorted(args))
         return self._make(Node(op, args))
 
+    def plain(self, value: int) -> int:
+        """Return a value without its own derivative."""
+        while self.nodes[value].op == "custom":
+            value = self.nodes[value].args[0]
+        return value
+
     def reached_from(self, values: Iterable[int], known: Collection[int] = ()) -> list[int]:
         """Return `values` and all that they depend on, in topological order, without the known ones."""
         seen: set[int] = set(known)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,14 +52,20 @@ def stage_programs(cell: Cell, biased: bool, masked: bool) -> tuple[StagedStep, 
     programs = cache_of(cell).programs
     key: Any = ("stages", biased, masked)
     if key not in programs:
-        try:
-            step = trace_stages(cell, biased, masked)
-            widths: list[Size] = ["H"] * len(cell.states)
-            programs[key] = step, schedule_step(step, len(cell.gates), stage_sizes(cell), widths, masked, cell.multiplies_inside).dumps()
-        except NotPointwiseError as error:
-            programs[key] = str(error)
+        # Tracing must not see the modes of the caller's thread: compiling, checkpointing, inference mode.
+        with ThreadPoolExecutor(1) as thread:
+            programs[key] = thread.submit(_stage_programs, cell, biased, masked).result()
     found: tuple[StagedStep, str] | str = programs[key]
     return found
+
+
+def _stage_programs(cell: Cell, biased: bool, masked: bool) -> tuple[StagedStep, str] | str:
+    try:
+        step = trace_stages(cell, biased, masked)
+        widths: list[Size] = ["H"] * len(cell.states)
+        return step, schedule_step(step, cell, stage_sizes(cell), widths, masked).dumps()
+    except NotPointwiseError as error:
+        return str(error)
 
 
 @dataclass(frozen=True)
@@ -214,12 +221,12 @@ def _value(node: fx.Node, context: _Context) -> Any:
     if name in ("linear", "matmul"):
         return _product(node, args, context)
     options = {key: values.get(v, v) if isinstance(v, fx.Node) else v for key, v in node.kwargs.items()}
-    if name in _REDUCING:
-        if isinstance(args[0], int) and terms.number_of(args[0]) is None:
-            return _REDUCING[name](node, context, *args, **options)
+    if name in _REDUCING and isinstance(args[0], int) and terms.number_of(args[0]) is None:
+        return _REDUCING[name](node, context, *args, **options)
     if name == "unflatten":
-        if args[1:2] == [-1] and isinstance(args[2], tuple | list) and len(args[2]) == 2 and isinstance(args[2][0], int):
-            context.groups[node] = args[2][0]
+        shape = args[2] if len(args) > 2 else ()
+        if args[1:2] == [-1] and isinstance(shape, tuple | list) and len(shape) == 2 and isinstance(shape[0], int):
+            context.groups[node] = shape[0]
             return args[0]
         raise NotPointwiseError("its step unflattens other than by unflatten(-1, (heads, -1))")
     if name == "flatten" and args[1:] in ([-2], [-2, -1]):
@@ -341,11 +348,10 @@ def _layer_norm(
     return _affine(t, t("div", off, t("sqrt", t("add", variance, t.number(eps)))), weight, bias)
 
 
-def _rms_norm(
-    node: fx.Node, c: _Context, a: int, _: Any, weight: int | None = None, eps: float | None = None
-) -> int:
+def _rms_norm(node: fx.Node, c: _Context, a: int, _: Any, weight: int | None = None, eps: float | None = None) -> int:
     t = c.terms
-    square = t("add", _reduce(c, node, "mean", t("mul", a, a)), t.number(torch.finfo(torch.float32).eps if eps is None else eps))
+    least = t.number(torch.finfo(torch.float32).eps if eps is None else eps)
+    square = t("add", _reduce(c, node, "mean", t("mul", a, a)), least)
     return _affine(t, t("div", a, t("sqrt", square)), weight, None)
 
 
@@ -445,7 +451,8 @@ def _compare(
             slope = slope.expand(B, slope.shape[-1] if slope.dim() else H)
             flat.append((leaf, slope.sum(0) if leaf.dim() == 1 else slope))
         products = [v for v in again.reached_from(states) if again[v].op in BARRIERS[:2] and v in found.values]
-        for y, dy in zip(products, again.evaluate([found.values[y] for y in products], leaves, known, matrices), strict=True):
+        d_products = again.evaluate([found.values[y] for y in products], leaves, known, matrices)
+        for y, dy in zip(products, d_products, strict=True):
             a, matrix = known[again[y].args[0]], matrices[int(again[y].leaf)]
             dy = dy.expand(B, matrix.shape[0] if again[y].op == "product" else matrix.shape[1])
             a = a.expand(B, matrix.shape[1] if again[y].op == "product" else matrix.shape[0])

@@ -1,9 +1,9 @@
 """Steps that are lists of stages: matrix products, reductions over units, and pointwise programs between them.
 
 A step that is not pointwise is traced like any other (see tracing.py), into a graph that also has products with weights
-and reductions. A reduction has the width of its argument: every unit of a group holds the result, so the matrix of a sum
-is symmetric, and its derivative is the same sum of the gradient. A product with M has the derivative Mᵀ. So the backward
-pass is a step of the same kind, and one scheduler writes both passes:
+and reductions. A reduction has the width of its argument: every unit of a group holds the result, so the matrix of a
+sum is symmetric, and its derivative is the same sum of the gradient. A product with M has the derivative Mᵀ. So the
+backward pass is a step of the same kind, and one scheduler writes both passes:
 
     level of a value     0 for what is in memory; one more for a product or a reduction of a value of a level
     pointwise values     are computed at the level of their first use, together with all others of that level
@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell
@@ -177,6 +176,8 @@ class StagedPrograms:
 
     forward: StageProgram
     backward: StageProgram
+    trace: StageProgram
+    """The backward pass that also writes the full gradient of every state."""
     saved: list[Size]
     recorded: list[Size]
     gradients: list[WeightGradient]
@@ -195,7 +196,7 @@ class StagedPrograms:
 def load_stages(text: str) -> StagedPrograms:
     """Return the programs of a text, parsed once."""
     found = json.loads(text)
-    for name in ("forward", "backward"):
+    for name in ("forward", "backward", "trace"):
         program = found[name]
         stages = [Stage(**stage) for stage in program["stages"]]
         values = [tuple(value) for value in program["values"]]
@@ -225,7 +226,7 @@ class _Scheduler:
         wanted = [value for value, _ in (*results, *sums)]
         needed = [v for v in t.reached_from(wanted, known) if t[v].op != "number"]
         uses: dict[int, int] = {}
-        for v in [*wanted, *(arg for v in needed for arg in t[v].args)]:
+        for v in [*wanted, *(arg for user in needed for arg in t[user].args)]:
             uses[v] = uses.get(v, 0) + 1
         fused = self._fused(needed, uses, set(wanted))
         inside = {product for product, _ in fused.values()}
@@ -346,7 +347,10 @@ def _saved(t: StageTerms, states: Sequence[int], wanted: Sequence[int], forward_
     read = {arg for v in later for arg in t[v].args if arg < forward_only} | {v for v in wanted if v < forward_only}
     saved = set(kept)
 
+    read = {t.plain(value) for value in read}
+
     def follows(value: int) -> bool:
+        value = t.plain(value)
         op, args, _ = t[value]
         if value in saved or value in states or op in LEAVES:
             return True
@@ -361,15 +365,14 @@ def _saved(t: StageTerms, states: Sequence[int], wanted: Sequence[int], forward_
 
 
 def schedule_step(
-    step: StagedStep, gates: int, sizes: Sequence[Size], widths: Sequence[Size], masked: bool, inside: bool = False
+    step: StagedStep, cell: Cell, sizes: Sequence[Size], widths: Sequence[Size], masked: bool
 ) -> StagedPrograms:
     """Write the programs of both passes.
 
     sizes   widths of the values of each step that are no gates: inputs and noise
     widths  widths of the states
-    inside  whether the products with U are stages
     """
-    t, states = step.terms, step.states
+    t, states, gates = step.terms, step.states, len(cell.gates)
     inputs = gates + len(sizes)  # the mask, if there is one, follows them
 
     def leaf_refs() -> dict[int, Ref]:
@@ -412,7 +415,7 @@ def schedule_step(
         if t[state].op not in LEAVES:
             known[state] = ref
     results: list[tuple[int, Ref]] = []
-    if not inside:
+    if not cell.multiplies_inside:
         results += [(d, Ref("d_share", g)) for g, d in enumerate(d_x[:gates])]
     results += [(d, Ref("d_input", k, sizes[k])) for k, d in enumerate(d_x[gates:])]
     results += [(d, Ref("next", j, widths[j])) for j, d in enumerate(d_s)]
@@ -429,9 +432,11 @@ def schedule_step(
         gradients.append(WeightGradient(int(t[y].leaf), t[y].op == "product_t", home, at[dy]))
     sums = [(d, Ref("sum", k, t.sizes.get(("w", k), "H"))) for k, d in enumerate(d_w) if d != zero]
     backward = _Scheduler(t, known).run(results, sums)
+    d_states = [(d, Ref("d_state", j, widths[j])) for j, d in enumerate(found.states)]
+    trace = _Scheduler(t, known).run([*results, *d_states], sums)
     vectors = [t.sizes.get(("w", k), "H") for k in range(len(step.prepared))]
     return StagedPrograms(
-        forward, backward, [ref.size for ref in tape.values()], recorded, gradients, t.matrices, vectors,
+        forward, backward, trace, [ref.size for ref in tape.values()], recorded, gradients, t.matrices, vectors,
         list(sizes), list(widths), gates, masked,
     )  # fmt: skip
 

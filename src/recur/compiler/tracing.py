@@ -50,14 +50,14 @@ def check_pointwise(cell: Cell) -> None:
     """Raise if the cell declares a step that cannot be compiled."""
     if not cell.pointwise:
         raise NotPointwiseError(f"{type(cell).__name__} has pointwise = False")
-    if cell.inputs or cell.noise:
-        raise NotPointwiseError(f"{type(cell).__name__} reads values of its own at each step")
     if type(cell).multiplied is not Cell.multiplied:
         raise NotPointwiseError(f"{type(cell).__name__} multiplies something else than its first state")
 
 
 def trace_step(cell: Cell) -> TracedStep:
     check_pointwise(cell)
+    if cell.inputs or cell.noise:
+        raise NotPointwiseError(f"{type(cell).__name__} reads {', '.join(cell.step_inputs)} at each step")
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
     terms, states = trace_operations(cell)
     numbers = torch.Generator().manual_seed(0)

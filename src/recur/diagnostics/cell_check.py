@@ -15,6 +15,7 @@ from torch.autograd.gradcheck import GradcheckError
 from recur.cells import Cell
 from recur.cells.cell import check_cell, check_projection
 from recur.cells.contract import check_step, versions_of
+from recur.cells.slopes import LinearSteps
 from recur.compiler.equations import equations_of
 from recur.compiler.programs import assembled
 from recur.diagnostics.gradient_flow import flow
@@ -128,16 +129,54 @@ def check_gradients(cell: Cell) -> JsonObject:
         def of_one(leaf: Tensor, name: str = name) -> tuple[Tensor, ...]:
             return run({**leaves, name: leaf})
 
+        if not cell.exact_gradient:
+            if not _declared_slopes(of_one, leaves[name]):
+                problems[name] = "not that of the slopes that the step declares"
+            continue
         try:
             torch.autograd.gradcheck(of_one, (leaves[name].clone().requires_grad_(),))
         except GradcheckError as error:
             problems[name] = _difference(str(error))
+            if _has_own_slopes(of_one, leaves[name]):
+                problems[name] += "; declare exact_gradient = False, since the step gives a slope of its own"
     checked = {name: leaf.numel() for name, leaf in leaves.items()}
     by_problem: dict[str, list[str]] = {}
     for name, problem in problems.items():
         by_problem.setdefault(problem, []).append(name)
     said = [f"∂L/∂{', ∂L/∂'.join(names)}: {problem}" for problem, names in by_problem.items()]
     return {"agree": not problems, "checked": checked, "problems": said}
+
+
+def _has_own_slopes(run: Callable[[Tensor], tuple[Tensor, ...]], leaf: Tensor) -> bool:
+    """Return True if a step uses functions with a derivative of their own."""
+    with LinearSteps() as tangents, torch.no_grad():
+        run(leaf)
+    return bool(tangents.recorded)
+
+
+def _declared_slopes(run: Callable[[Tensor], tuple[Tensor, ...]], leaf: Tensor) -> bool:
+    """Compare a gradient with central differences of a scan whose spikes are replaced by their declared tangents."""
+    at = leaf.clone().requires_grad_()
+    results = run(at)
+    pulls = [torch.randn_like(part) for part in results]
+    loss = sum((part * pull).sum() for part, pull in zip(results, pulls, strict=True))
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        return False
+    (gradient,) = torch.autograd.grad(loss, at, materialize_grads=True)
+    tangents, step = LinearSteps(), 1e-5
+    with torch.no_grad():
+        with tangents:
+            run(leaf)
+        slopes = []
+        for k in range(leaf.numel()):
+            moved = torch.zeros_like(leaf).view(-1)
+            moved[k] = step
+            ends = []
+            for sign in (1, -1):
+                with tangents:
+                    ends.append(run(leaf + sign * moved.view_as(leaf)))
+            slopes.append(sum(((a - b) * pull).sum() for a, b, pull in zip(*ends, pulls, strict=True)) / (2 * step))
+    return torch.allclose(torch.stack(slopes).view_as(leaf), gradient, rtol=1e-5, atol=1e-6)
 
 
 def _gradients(loss: Tensor, leaves: dict[str, Tensor]) -> tuple[Tensor, ...]:

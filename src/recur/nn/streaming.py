@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from recur.cells._cache import cache_of

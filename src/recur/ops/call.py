@@ -264,7 +264,10 @@ def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequen
 
 
 def check_step_inputs(cell: Cell, inputs: Mapping[str, Tensor] | None, x: Tensor, H: int) -> dict[str, Tensor]:
-    """Check the inputs of each step, and return them by name as (B, T, size); `raw` is x, one that is not given is 1."""
+    """Check the inputs of each step, and return them by name as (B, T, size).
+
+    `raw` is x itself, and an input that is not given is 1.
+    """
     given = dict(inputs or {})
     names = [name for name in cell.inputs if name != "raw"]
     if strange := given.keys() - set(names):

@@ -32,9 +32,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> tuple[Ten
     return a, b, c, d
 
 
-def draw_noise(
-    cell: Cell, seed: int | Tensor | None, x: Tensor, units: int, first_step: int = 0
-) -> dict[str, Tensor]:
+def draw_noise(cell: Cell, seed: int | Tensor | None, x: Tensor, units: int, first_step: int = 0) -> dict[str, Tensor]:
     """Return the noise of a cell by name, (B, T, H) each; its mean without a seed."""
     B, T, _ = x.shape
     found: dict[str, Tensor] = {}

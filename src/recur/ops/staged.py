@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from recur.ops.torch_backend import run_with_double_backward
 
 STAGES = ("pointwise", "product", "total", "mean", "largest")
 STEP, SEGMENT, VECTOR, TEMP, STATE, SUM = range(6)
+PLACES = {"vector": VECTOR, "sum": SUM, "mask": SEGMENT, "carried": SEGMENT, "next": SEGMENT}
 PANEL = 32
 """Rows of saved values are padded to whole blocks, which has at most so many numbers."""
 
@@ -45,8 +46,6 @@ def unsupported_reason(call: ScanCall) -> str | None:
         return f"a step with stages has no products of {call.matmul_dtype}"
     if "weight_hr" in call.weights:
         return "a step with stages has no projection"
-    if call.trace.wanted:
-        return "a step with stages does not record the gradient of each step, which trace=True asks for"
     found = stage_programs(call.cell, "bias_hh" in call.weights, call.mask is not None)
     return found if isinstance(found, str) else None
 
@@ -80,6 +79,7 @@ def _run(call: ScanCall) -> tuple[Tensor, State]:
     mask = () if call.mask is None else (call.mask,)
     given = [share, *inputs, *vectors, *matrices, *mask, *(call.start or ())]
     run = _Run(text, tuple(call.sizes), call.x.shape[-1], H, call.xi, call.bptt.clip or 0.0, call.start is not None)
+    run.record = functools.partial(_record, call) if call.trace.wanted else None
     if torch.is_grad_enabled() and any(part.requires_grad for part in given):
         states: Sequence[Tensor] = StagedScanFunction.apply(run, *given)
     else:
@@ -89,6 +89,17 @@ def _run(call: ScanCall) -> tuple[Tensor, State]:
         return outputs, tuple(state[-call.sizes[-1] :] for state in states)
     last = _last_rows(tuple(call.sizes)).to(outputs.device)
     return outputs, tuple(state.index_select(0, last) for state in states)
+
+
+def _record(
+    call: ScanCall, states: Sequence[Tensor], share: Tensor, products: dict[str, tuple[Tensor, Tensor]]
+) -> None:
+    """Hand what a backward pass recorded to the trace: gradients of states, U x and W m, and what matrices multiply."""
+    slopes, factors = {"weight_ih": share}, {"weight_ih": call.data}
+    for name, (factor, slope) in products.items():
+        slopes[name], factors[name] = slope, factor
+    call.trace.record_pass(dict(zip(call.cell.states, states, strict=True)), slopes)
+    call.trace.record_factors(factors)
 
 
 def _number(size: Size, H: int, D: int) -> int:
@@ -142,6 +153,7 @@ class _Run:
     ) -> None:
         self.text, self.sizes, self.D, self.H = text, sizes, D, H
         self.xi, self.clip, self.started = xi, clip, started
+        self.record: Callable[..., None] | None = None
         self.programs: StagedPrograms = load_stages(text)
         self.N, self.S = sum(sizes), sizes[0]
 
@@ -161,7 +173,7 @@ class _Run:
         memory = self._split([part.contiguous() for part in given])
         memory["after"] = [like.new_empty(self.N, self.width(size)) for size in p.states]
         memory["saved"] = [like.new_empty(self.N, _padded(self.width(size))) for size in p.saved] if train else []
-        self._call(p.forward, memory, False)
+        self._call("forward", memory)
         return memory["after"], memory["saved"]
 
     def backward(
@@ -183,7 +195,9 @@ class _Run:
         for kind in ("carried", "next"):
             memory[kind] = [like.new_zeros(self.S, self.width(size)) for size in p.states]
         d_outputs = [None if part is None else part.contiguous() for part in arriving]
-        self._call(p.backward, memory, True, d_outputs)
+        if self.record is not None:
+            memory["d_state"] = [like.new_empty(self.N, self.width(size)) for size in p.states]
+        self._call("backward" if self.record is None else "trace", memory, d_outputs)
         of_matrices: list[Tensor | None] = [None] * len(p.matrices)
         before: dict[int, Tensor] = {}
         for together in _side_by_side(p.gradients):
@@ -194,9 +208,23 @@ class _Run:
             for gradient, part in zip(together, parts, strict=True):
                 earlier = of_matrices[gradient.matrix]
                 of_matrices[gradient.matrix] = part if earlier is None else earlier + part
+        if self.record is not None:
+            self.record(memory["d_state"], memory["d_share"][0], self._gate_products(memory, before))
         found: list[Tensor | None] = [*memory["d_share"], *memory["d_input"], *memory["sum"], *of_matrices]
         found += [None] * len(memory["mask"]) + (memory["carried"] if self.started else [])
         return [part if want else None for part, want in zip(found, wanted, strict=True)]
+
+    def _gate_products(
+        self, memory: dict[str, list[Tensor]], before: dict[int, Tensor]
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return for U and W, as far as they are stages: what they multiply, and the gradients of the products."""
+        p, found = self.programs, dict[str, tuple[Tensor, Tensor]]()
+        for name in ("weight_ih", "weight_hh"):
+            of = {p.matrices[g.matrix].block: g for g in p.gradients if p.matrices[g.matrix].name == name}
+            if of:
+                slopes = [self._rows(of[block].dy, memory, before) for block in sorted(of)]
+                found[name] = self._rows(of[0].a, memory, before), torch.cat(slopes, dim=-1)
+        return found
 
     def _rows(self, ref: Ref, memory: dict[str, list[Tensor]], before: dict[int, Tensor], gates: int = 1) -> Tensor:
         """Return a value of all steps, (N, width); of several gates side by side."""
@@ -220,15 +248,15 @@ class _Run:
 
     def _call(
         self,
-        program: StageProgram,
+        which: str,
         memory: dict[str, list[Tensor]],
-        backward: bool,
         d_outputs: Sequence[Tensor | None] = (),
     ) -> None:
         core = library.core()
         assert core is not None
-        p, H = self.programs, self.H
-        encoded = _encoded(self.text, backward)
+        p, H, backward = self.programs, self.H, which != "forward"
+        program: StageProgram = getattr(p, which)
+        encoded = _encoded(self.text, which)
         item = memory["share"][0].element_size()
         values = (library.StagedValueStruct * max(1, len(program.values)))()
         for at, (kind, index, size) in enumerate(program.values):
@@ -246,7 +274,7 @@ class _Run:
                 part = memory[kind][index]
                 base = part.data_ptr()
                 stride = room = part.shape[-1]
-                where = {"vector": VECTOR, "sum": SUM, "mask": SEGMENT, "carried": SEGMENT, "next": SEGMENT}.get(kind, STEP)
+                where = PLACES.get(kind, STEP)
             values[at] = library.StagedValueStruct(where, width, room, stride, base, first)
         stages = (library.StageStruct * max(1, len(program.stages)))()
         for at, (stage, (code, constants)) in enumerate(zip(program.stages, encoded, strict=True)):
@@ -298,10 +326,9 @@ def _pointers(parts: Sequence[Tensor | None]) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _encoded(text: str, backward: bool) -> list[library.EncodedProgram]:
+def _encoded(text: str, which: str) -> list[library.EncodedProgram]:
     """Return the pointwise programs of one pass in the format of the core; empty ones for other stages."""
-    programs = load_stages(text)
-    stages = (programs.backward if backward else programs.forward).stages
+    stages = getattr(load_stages(text), which).stages
     return [library.encode(Code(**stage.code) if stage.code else Code()) for stage in stages]
 
 

@@ -94,8 +94,10 @@ class _Once(torch.autograd.Function):
         wanted, call = ctx.needs_input_grad[2:], ctx.call
         if torch.is_grad_enabled():
             again = replace_tensors(call, list(call.weights), ctx.saved_tensors)
-            return None, None, *differentiate_by_loop(
-                call, call.cell, again.weights, again.data, again.start, arriving, wanted
+            return (
+                None,
+                None,
+                *differentiate_by_loop(call, call.cell, again.weights, again.data, again.start, arriving, wanted),
             )
         leaves, results = ctx.inner
         found = selected_gradients(results, arriving, leaves, wanted, retain_graph=keeps_graph())

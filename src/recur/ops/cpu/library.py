@@ -99,7 +99,10 @@ class GridStruct(Structure):
 class StagedValueStruct(Structure):
     """As in core.h, field by field."""
 
-    _fields_ = [(name, c_int64) for name in ("kind", "width", "room", "stride")] + [("base", c_void_p), ("first", c_void_p)]
+    _fields_ = [
+        *((name, c_int64) for name in ("kind", "width", "room", "stride")),
+        *((name, c_void_p) for name in ("base", "first")),
+    ]
 
 
 class StagedMatrixStruct(Structure):
