@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.cells import Cell, cell_names, make_cell
+from recur.cells import Cell, MatrixCell, cell_names, make_cell
 from recur.compiler.programs import not_affine
 from recur.compiler.stage_tracing import stage_programs, staged
 from recur.ops import ScanOutput, scan
@@ -34,6 +34,7 @@ STAGED_CELLS = [
 NATIVE_CELLS = [name for name in POINTWISE_CELLS if name not in STAGED_CELLS]
 """Cells that are one program, which the CPU and the CUDA backend run."""
 AFFINE_CELLS = [name for name in NATIVE_CELLS if not_affine(make_cell(name), biased=True) is None]
+MATRIX_CELLS = [name for name in ALL_CELLS if isinstance(make_cell(name), MatrixCell)]
 
 core = library.core()
 needs_core = pytest.mark.skipif(core is None, reason="the C++ core is not built")
@@ -45,6 +46,7 @@ ISAS = library.ISAS[: core.best_isa + 1] if core else ()
 RUNS = [(name, "loop") for name in ALL_CELLS] + [(name, "torch") for name in TORCH_CELLS]
 RUNS += [(name, "parallel") for name in AFFINE_CELLS]
 RUNS += [(name, "native") for name in NATIVE_CELLS + STAGED_CELLS if core]
+RUNS += [(name, "chunk") for name in MATRIX_CELLS]
 """Every cell on every backend that takes it."""
 
 DOUBLE = {"dtype": torch.float64}

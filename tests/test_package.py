@@ -93,8 +93,8 @@ def test_every_form_of_import_is_seen(
 
 def test_the_public_names() -> None:
     assert sorted(recur.__all__) == [
-        "BPTT", "Cell", "RecurError", "Recurrent", "baselines", "cell_names", "cells", "data", "diagnostics", "fit",
-        "load", "make_cell", "nn", "ops", "reference", "scan", "sweep", "xray",
+        "BPTT", "Cell", "MatrixCell", "RecurError", "Recurrent", "baselines", "cell_names", "cells", "data",
+        "diagnostics", "fit", "from_pretrained", "load", "make_cell", "nn", "ops", "reference", "scan", "sweep", "xray",
     ]  # fmt: skip
     assert dir(recur) == sorted(recur.__all__)
     for name in recur.__all__:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 import recur
 from recur.cli.app import run
@@ -19,7 +21,7 @@ from recur.errors import OptionError, RecurError, RunError, TextError
 from recur.options import Between, OneOf, checked, hints
 from recur.runs import Run
 from recur.tasks import make_options, options_class, options_of_run, task_names
-from recur.training import Event
+from recur.training import Event, train
 from recur.training.sweeps import resume_sweep, sweep
 from recur.training.sweeps.record import SweepRecord, Trial, parse_sweep_record
 from recur.training.sweeps.search import Study, resolve_search
@@ -405,3 +407,55 @@ def test_at_the_command_line(
     assert run(["sweep", "--resume", "s", "--trials", "4"]) == 0
     assert "trial-003" in capsys.readouterr().err
     assert run(["sweep", "--resume", "nothing"]) == 2
+
+
+# Several processes ------------------------------------------------------------------------------------------------
+
+WORKER = """
+import os, sys, recur
+from recur.options.fields import Between
+
+def watcher(trial):
+    if trial.state == "running" and trial.number == int(os.environ.get("KILL_AT", -1)):
+        def kill(event):
+            if event.kind == "measured":
+                os._exit(9)
+        global callback
+        callback = kill
+
+callback = lambda event: None
+recur.sweep("texts.tsv", task="classify", trials=int(sys.argv[1]), search={RANGES}, storage=sys.argv[2], out="shared",
+            watcher=watcher, callback=lambda event: callback(event), **{SMALL})
+""".replace("{SMALL}", repr(SMALL)).replace("{RANGES}", repr(RANGES))
+
+
+def worker(trials: int, storage: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WORKER, str(trials), storage]
+    return subprocess.Popen(command, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_processes_share_a_search_and_a_killed_trial_is_resumed(file: str) -> None:
+    storage = "sqlite:///trials.db"
+    killed = worker(4, storage, KILL_AT="1")
+    errors = killed.communicate(timeout=120)[1]
+    assert killed.returncode == 9, errors
+    several = [worker(4, storage) for _ in range(2)]
+    for process in several:
+        assert process.communicate(timeout=120)[1] == ""
+    found = sweep(file, task="classify", trials=4, search=RANGES, storage=storage, out="shared", **SMALL)
+    assert [trial.number for trial in found.trials] == [0, 1, 2, 3]
+    assert {trial.state for trial in found.trials} <= {"complete", "pruned"}
+    assert len({trial.params["lr"] for trial in found.trials}) == 4
+    alone = train(make_options("classify", {"texts": (file,), **SMALL, **found.trials[1].params}), "alone")
+    again = recur.load("shared/trial-001")
+    for name, value in recur.load(alone.run.path).model.state_dict().items():  # exactly as if it had not been killed
+        assert torch.equal(again.model.state_dict()[name], value)
+
+
+def test_a_storage_with_another_sweep_is_refused(file: str) -> None:
+    asked: dict[str, Any] = {"task": "classify", "trials": 1, "storage": "trials.log"}
+    sweep(file, search=RANGES, out="shared", **asked, **SMALL)
+    with pytest.raises(RunError, match="the storage holds a sweep 'shared' with different settings"):
+        sweep(file, search=["lr"], out="elsewhere/shared", **asked, **SMALL)
+    with pytest.raises(RecurError, match=r"the storage nosuch://host/db cannot be opened"):
+        sweep(file, search=RANGES, out="other", **{**asked, "storage": "nosuch://me:secret@host/db"}, **SMALL)

@@ -1,6 +1,9 @@
-"""Draws docs/assets/aliasing.svg and its Chinese: which numbers lie in which memory of the native core, and when.
+"""Pictures of the documentation that are drawn by code, in both languages.
 
-The tables below are the specification; `python -m docs drawings` writes the pictures, and a test compares them.
+aliasing.LANGUAGE.svg              memory of the native core, by moment; the tables below are the specification
+structures/NAME.LANGUAGE.svg       structure diagrams of networks, drawn by recur.studio.structures
+
+`python -m docs drawings` writes the pictures, and a test compares them.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from html import escape
 from pathlib import Path
 
 from docs.maker.languages import DOCS
+from recur.studio.structures import DIAGRAMS, draw
 
 WIDE, HIGH, LEFT, TOP = 120, 62, 156, 74
 
@@ -88,9 +92,13 @@ def _text(text: str, x: float, y: float, weight: str = "normal") -> str:
 
 
 def drawings() -> dict[Path, str]:
-    return {DOCS / "assets" / f"aliasing.{code}.svg": aliasing(code) for code in ("en", "zh")}
+    found = {DOCS / "assets" / f"aliasing.{code}.svg": aliasing(code) for code in ("en", "zh")}
+    for name in DIAGRAMS:
+        found |= {DOCS / "assets" / "structures" / f"{name}.{code}.svg": draw(name, code) for code in ("en", "zh")}
+    return found
 
 
 def write() -> None:
     for path, content in drawings().items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(content, encoding="utf-8")

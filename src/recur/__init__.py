@@ -1,6 +1,7 @@
 """recur: recurrent networks as equations, carried along sequences, with their gradients in view.
 
-    recur.fit          train a model on a text or a table; recur.load opens one that is trained
+    recur.fit          train a model on a text or a table; recur.load opens one that is trained; recur.from_pretrained
+                       opens one that was saved for others, also from the Hugging Face Hub
     recur.sweep        search for good options of a task
     recur.xray         look into a model while it reads a text; recur.diagnostics has the probes one by one
     recur.Recurrent    a network of any cell, deep and in both directions
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
     from recur import ops as ops
     from recur import reference as reference
     from recur.api import fit as fit
+    from recur.api import from_pretrained as from_pretrained
     from recur.api import load as load
     from recur.cells import Cell as Cell
+    from recur.cells import MatrixCell as MatrixCell
     from recur.cells import cell_names as cell_names
     from recur.cells import make_cell as make_cell
     from recur.diagnostics import xray as xray
@@ -53,10 +56,12 @@ if TYPE_CHECKING:
 _NAMES = {
     "BPTT": "recur.ops.bptt",
     "Cell": "recur.cells",
+    "MatrixCell": "recur.cells",
     "RecurError": "recur.errors",
     "Recurrent": "recur.nn",
     "cell_names": "recur.cells",
     "fit": "recur.api",
+    "from_pretrained": "recur.api",
     "load": "recur.api",
     "make_cell": "recur.cells",
     "scan": "recur.ops",

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from recur.data.frames import is_in_memory
 from recur.errors import OptionError, shown
+from recur.exchange import pretrained_folder
 from recur.options import checked
 from recur.tasks import make_options, open_predictor
 from recur.tasks.common.predictor import file_names
@@ -202,4 +203,39 @@ def load(
     predictor.changed_text, predictor.allow_path = changed_text, allow_path
     if task is not None and predictor.task.name != task:
         raise OptionError(f"{run} is a run of the task {predictor.task.name}, not {task}")
+    return predictor
+
+
+def from_pretrained(
+    name: RunPath,
+    device: str = "auto",
+    *,
+    revision: str | None = None,
+    cache_dir: RunPath | None = None,
+    local_files_only: bool = False,
+    trust: bool = False,
+) -> Predictor[Any]:
+    """Return the model in a folder of `save_pretrained`, or a model of the Hugging Face Hub.
+
+    Args:
+        name: a folder, or the id `owner/name` of a repository of the Hub (extra `hub`).
+        revision: branch, tag or commit of the repository.
+        cache_dir: cache folder of the Hub's library.
+        local_files_only: read the cache and do not connect to the Hub.
+        trust: execute the custom cell of the model, though you have not trained with it.
+
+    >>> model = recur.fit("names.tsv", task="classify", hidden_size=8, steps=2)
+    >>> folder = model.save_pretrained("names-model")
+    >>> recur.from_pretrained("names-model")("Nabc7") == model("Nabc7")
+    True
+    """
+    folder, temporary = pretrained_folder(name, revision, cache_dir, local_files_only)
+    try:
+        predictor = open_predictor([folder], device, trust)
+    except BaseException:
+        if temporary:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if temporary:
+        weakref.finalize(predictor, shutil.rmtree, folder, ignore_errors=True)
     return predictor

@@ -14,6 +14,7 @@ from recur.cells.indrnn import IndRNN
 from recur.cells.leaky import Leaky
 from recur.errors import OptionError
 from recur.ops import scan
+from tests.cells import matrix_papers
 from tests.support import ALL_CELLS, Case, close, random_weights
 
 
@@ -21,7 +22,7 @@ def sigma(a: Any) -> Any:
     return 1 / (1 + np.exp(-a))
 
 
-PAPERS: dict[str, Callable[..., Any]] = {}
+PAPERS: dict[str, Callable[..., Any]] = {**matrix_papers.PAPERS}
 """For every registered cell, one step of its paper: from x, the parameters and the states to the next states."""
 
 

@@ -284,7 +284,7 @@ def test_resume_with_json_reports_a_damaged_log(trained: Any, capsys: pytest.Cap
 
 
 def test_tensorboard(book: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [*SMALL, "--steps", "20", "--no-baseline", "--tensorboard", "--out", "runs/tb"]
+    options = [*SMALL, "--steps", "20", "--no-baseline", "--log", "tensorboard", "--out", "runs/tb"]
     json_of(capsys, "train", book, *options)
     assert list(Path("runs/tb/tensorboard").glob("events*"))
 

@@ -26,7 +26,8 @@ def network(cell: str = "lstm", **options: Any) -> Recurrent:
 
 
 def start(net: Recurrent, B: int) -> tuple[Any, ...]:
-    return tuple(net.cell.state([torch.randn(B, H, **DOUBLE) for _ in net.cell.states]) for _ in range(net.num_layers))
+    widths = net.cell.widths(H)
+    return tuple(net.cell.state([torch.randn(B, width, **DOUBLE) for width in widths]) for _ in range(net.num_layers))
 
 
 def same(got: Any, expected: Any) -> None:

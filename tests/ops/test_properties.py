@@ -68,6 +68,7 @@ def test_every_option_at_once_against_one_step_at_a_time(batch: dict[str, Any], 
     """An oracle that knows no packing: each row alone, a step at a time, what is carried scaled and clipped by hand."""
     case = Case(name, **batch["sizes"])
     B, T, H = *case.x.shape[:2], case.state[0].shape[1]
+    widths = [part.shape[1] for part in case.state]
     lengths, reset = batch["options"]["lengths"] or [T] * B, batch["options"]["reset"]
     reverse = batch["options"]["reverse"]
     xi = torch.rand(B, T, dtype=torch.float64) * 2
@@ -85,7 +86,7 @@ def test_every_option_at_once_against_one_step_at_a_time(batch: dict[str, Any], 
             return grad if clip is None else grad * min(1.0, clip / max(grad.norm().item(), 1e-300))
 
         joined.register_hook(hook)
-        return [part[None] for part in joined.split(H)]
+        return [part[None] for part in joined.split(widths)]
 
     def starts_anew(b: int, k: int, t: int) -> bool:
         if reset is None or (reverse and k == 0):

@@ -71,8 +71,9 @@ class Visit:
             self.errors.append(f"{response.url} with {response.request.post_data!r} is refused")
 
     def open(self, view: str, run: str = "lstm") -> Any:
+        """Open a view, and wait until its title has replaced the title of the view before it."""
         self.page.goto(f"{self.served.address}/#/{view}/{run}")
-        self.page.wait_for_selector("main h1")
+        self.page.wait_for_selector(f'main[data-place="{view}/{run.partition("?")[0]}"] h1')
         return self.page
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from recur.runs import Run
 from recur.studio.gradients import GradientRequest, eigenvalues, gradients
 from recur.studio.inspection import saliency
 from recur.studio.loaded_model import LoadedModel
-from tests.studio.browser import Visit, needs_browser, picture
+from tests.studio.browser import Visit, needs_browser, picture, settle
 
 TEXT = "the network keeps a word and the word is kept\n"
 
@@ -145,6 +145,38 @@ class TestPage:
         page.wait_for_selector("#triangle rect")
         assert page.locator("#triangle rect").count() == len(TEXT) * (len(TEXT) + 1) // 2
         picture(page, "gradients-all")
+
+    @pytest.mark.parametrize("view", ["gradients", "see", "write"])
+    def test_the_example_that_arrives_late_is_not_mixed_with_typed_text(self, visit: Visit, view: str) -> None:
+        held: list[Any] = []
+        visit.page.route("**/example", lambda route: held.append(route))
+        page = visit.open(view, "gru")
+        area = page.locator("textarea")
+        area.focus()
+        while not held:
+            page.wait_for_timeout(10)
+        with page.expect_event("requestfinished", lambda request: request.url.endswith("/example")):
+            held.pop().continue_()
+        settle(page)
+        assert area.input_value() == "", "the box that has the focus is left alone"
+        page.keyboard.insert_text("the netw")
+        page.wait_for_function("location.hash.includes('the+netw')")
+        page.locator("#theme").focus()
+        assert area.input_value() == "the netw"
+
+    def test_a_box_that_is_left_empty_gets_the_example(self, visit: Visit) -> None:
+        held: list[Any] = []
+        visit.page.route("**/example", lambda route: held.append(route))
+        page = visit.open("gradients", "gru")
+        area = page.locator("textarea")
+        area.focus()
+        while not held:
+            page.wait_for_timeout(10)
+        with page.expect_event("requestfinished", lambda request: request.url.endswith("/example")):
+            held.pop().continue_()
+        page.locator("#theme").focus()
+        page.wait_for_selector("#sum .step >> nth=20")
+        assert area.input_value()
 
     def test_truncation_keeps_its_axes_and_the_full_curve(self, visit: Visit) -> None:
         page = visit.open("gradients", "gru")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from recur.studio.structures import DIAGRAMS
 from tests.studio.axe import AXE, needs_axe, violations
 from tests.studio.browser import SIZES, Visit, needs_browser, picture, settle
 from tests.studio.conftest import Served
@@ -122,18 +123,24 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
     assert wanted <= reached
 
 
-def test_patterns_are_drawn(visit: Visit) -> None:
-    page = visit.open("unfold")
+def test_every_diagram_is_drawn_without_a_run_and_with_one(visit: Visit) -> None:
+    page = visit.open("unfold", "")
     page.wait_for_selector(READY["unfold"])
-    pictures = set()
-    select = page.locator("select").nth(1)
-    for k in range(6):
-        select = page.locator("select").nth(1)
-        select.select_option(index=k)
-        pictures.add(page.inner_html("#unrolled"))
-        picture(page, f"unfold-pattern-{k}", whole=False)
-    assert len(pictures) == 6
-    assert "24" in page.inner_text("#unrolled"), "shapes are written beside"
+    pictures = {}
+    for name in DIAGRAMS:
+        page.locator("select").first.select_option(value=name)
+        pictures[name] = page.inner_html("#unrolled")
+        assert not page.inner_text("#unrolled-about").startswith("about_"), f"{name} has a sentence"
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, name
+        picture(page, f"unfold-{name}", whole=False)
+    assert len(set(pictures.values())) == len(DIAGRAMS)
+    page.locator("select").first.select_option(value="pattern-1")
+    assert "H × D" in page.inner_text("#unrolled")
+    page.locator("select").nth(1).select_option("gru")
+    page.wait_for_selector("pre.equations")
+    assert "W 72 × 24" in page.inner_text("#unrolled"), "three gates of 24 units"
+    page.wait_for_function("location.hash.includes('unfold/gru?diagram=pattern-1')")
 
 
 def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:

@@ -214,6 +214,20 @@ def until(page: Any, loss: float) -> None:
     page.wait_for_function(f"document.querySelector('#whole-loss').title === '{loss!r}'.replace('-', '−')")
 
 
+def test_updates_are_gradient_descent_on_the_whole_network() -> None:
+    before, once = step({"cell": "gru"}), step({"cell": "gru", "updates": 1, "rate": 0.2})
+    for name, numbers in before["numbers"].items():
+        assert once["numbers"][name] == pytest.approx(
+            [w - 0.2 * g for w, g in zip(numbers, before["sums"][0][name], strict=True)], abs=1e-12
+        )
+    assert once["losses"] == [before["loss"], once["loss"]]
+    assert once["reference"] < 1e-9, "the reference agrees after an update"
+    typed = step({"weights": {"W": {"1": 0.75}}, "updates": 3})
+    assert typed["numbers"]["W"][1] == 0.75, "a number that was typed stays"
+    with pytest.raises(OptionError):
+        step({"updates": 101})
+
+
 class TestPage:
     pytestmark = needs_browser
 
@@ -292,6 +306,81 @@ class TestPage:
         page.wait_for_selector("td.held")
         until(page, held["loss"])
         same(page, held, 2)
+
+    def test_numbers_are_hidden_until_they_are_guessed(self, opened: Any) -> None:
+        page, found = opened, step({})
+        page.get_by_label("predict first").check()
+        now = page.locator(".step-row.now")
+        first = now.locator(".n").first
+        node = int(now.get_attribute("data-node"))
+        k = next(k for k, row in enumerate(found["rows"]) if row["node"] == node)
+        value = found["values"][0][k][0]
+        assert first.input_value() == first.get_attribute("title") == ""
+        hidden = page.locator("td.secret").count()
+        first.fill(str(round(value + 1, 3)))
+        page.keyboard.press("Enter")
+        assert "Not quite" in page.inner_text("#step-exact")
+        assert float(first.get_attribute("title").replace("−", "-")) == value, "the row is shown after a guess"
+        assert page.locator("td.secret").count() == hidden - len(found["values"][0][k])
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Next quantity").click()
+        second = page.locator(".step-row.now .n").first
+        second.fill(str(found["values"][0][k + 1][0]))
+        page.keyboard.press("Enter")
+        assert page.inner_text("#step-exact").startswith("Right."), "the exact number is a guess, too"
+        page.get_by_label("predict first").uncheck()
+        assert page.locator("td.secret").count() == 0
+        same(page, found, 0)
+
+    def test_an_update_changes_all_weights_and_is_undone(self, opened: Any) -> None:
+        page = opened
+        page.locator("[data-key=update]").click()
+        once = step({"updates": 1})
+        until(page, once["loss"])
+        same(page, once, 0)
+        page.locator("[data-key=rate]").fill("0.5")
+        page.keyboard.press("Tab")
+        page.locator("[data-key='update-10']").click()
+        later = step({"updates": 11, "rate": 0.5})
+        until(page, later["loss"])
+        assert later["loss"] < once["loss"]
+        assert f"Updates: 11. Loss of all steps: {later['losses'][0]:.4f}" in page.inner_text("#step-updates")
+        page.wait_for_function("location.hash.includes('updates=11&rate=0.5')")
+        page.keyboard.press("Control+z")
+        page.keyboard.press("Control+z")
+        until(page, once["loss"])
+        page.get_by_role("button", name="Undo all updates").click()
+        until(page, step({})["loss"])
+
+    def test_the_tour_visits_every_stop(self, opened: Any) -> None:
+        page = opened
+        page.get_by_role("button", name="Tour").click()
+        seen = [page.inner_text("#step-tour p")]
+        while page.get_by_role("button", name="Next", exact=True).count():
+            page.get_by_role("button", name="Next", exact=True).click()
+            assert page.locator(".toured").count() == 1
+            seen.append(page.inner_text("#step-tour p"))
+        assert len(set(seen)) == len(seen) == 9
+        page.get_by_role("button", name="End the tour").click()
+        assert page.locator(".toured, #step-tour p").count() == 0
+        assert page.evaluate("document.activeElement.dataset.key") == "tour"
+
+    @pytest.mark.parametrize(
+        ("cell", "parts"), [("lstm", ["f", "i", "g", "o", "c", "h"]), ("gru", ["r", "h̃", "z", "h"])]
+    )
+    def test_the_picture_shows_the_numbers_of_the_gates(self, opened: Any, cell: str, parts: list[str]) -> None:
+        page, found = opened, step({"cell": cell})
+        page.get_by_role("button", name=cell.upper()).click()
+        until(page, found["loss"])
+        page.click("#step-picture summary")
+        page.wait_for_selector("#step-picture .value")
+        drawn = page.eval_on_selector_all("#step-picture .value title", "all => all.map((one) => one.textContent)")
+        assert len(drawn) == 4 * len(parts)
+        gate = next(k for k, row in enumerate(found["rows"]) if row["name"] == parts[0])
+        shown = [float(line.split(": ")[1].replace("−", "-")) for line in drawn if line.startswith(f"{parts[0]} ")]
+        assert sorted(shown) == sorted(round(value, 3) for value in found["values"][0][gate])
+        page.locator(f"#step-picture [data-part='{parts[0]}']").click()
+        assert page.get_attribute(".step-row.now", "data-node") == str(found["rows"][gate]["node"])
 
     def test_a_cell_is_typed_into_the_page(self, opened: Any) -> None:
         page = opened

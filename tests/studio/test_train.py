@@ -111,3 +111,22 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
     assert page.locator("tr[data-run]").count() == 2
     picture(page, "trained")
     visit.close()
+
+
+def test_a_name_typed_while_a_start_is_answered_is_kept(browser: Any, empty: Served) -> None:
+    visit = Visit(browser, empty, "wide", "light", "en", bypass_csp=True)
+    held: list[Any] = []
+    visit.page.route(
+        "**/api/train", lambda route: held.append(route) if route.request.method == "POST" else route.continue_()
+    )
+    page = visit.open("train", "")
+    page.select_option("#task", "adding")
+    page.fill("#run-name", "first")
+    page.get_by_role("button", name="Start training").click()
+    while not held:
+        page.wait_for_timeout(10)
+    page.fill("#run-name", "second")
+    held.pop().fulfill(json={"name": "first", "jobs": []})
+    page.wait_for_function("!document.querySelector('.train-form button.main').disabled")
+    assert page.input_value("#run-name") == "second"
+    visit.close()

@@ -201,7 +201,7 @@ def _marks(hint: Any) -> tuple[Any, ...]:
         {"options": {"out": "/tmp/x"}},
         {"options": {"config": "x.toml"}},
         {"options": {"trust": True}},
-        {"options": {"tensorboard": True}},
+        {"options": {"log": ["mlflow"]}},
         {"options": {"hidden_size": 0}},
         {"options": {"hidden_size": "8; rm -rf /"}},
         {"options": {"hidden_size": [8]}},

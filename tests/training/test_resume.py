@@ -115,7 +115,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(book: str, tmp_
     run = Run.open(tmp_path / "b", writing=True)
     task = task_of_run(run)
     trainer = Trainer(run, task, task.read(run.vocabs), ignore)
-    (complaint,) = trainer.restore()
+    (event,) = trainer.restore()
+    complaint = event.content["text"]
     assert newest.file in complaint
     assert "damaged" in complaint
     assert trainer.step < 15

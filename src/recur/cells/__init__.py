@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # static types of the cells that other packages name
     from recur.cells.elman import Elman as Elman
     from recur.cells.gru import GRU as GRU
     from recur.cells.lstm import LSTM as LSTM
+    from recur.cells.matrix import MatrixCell as MatrixCell
 
 __all__ = ["Cell", "CellLike", "State", "Tensors", "Weights", "cell_names", "custom", "detach", "make_cell", "spike"]
 __all__ += sorted(cell_classes())

@@ -23,7 +23,7 @@ SIMPLE = frozenset({str, int, float, bool, type(None)})
 class CellCache:
     """Results for one cell with its present options. Values must not refer to the cell, or it would never be freed."""
 
-    __slots__ = ("calls", "cell", "checked", "options", "programs", "projectable")
+    __slots__ = ("calls", "cell", "checked", "matrix", "options", "programs", "projectable")
 
     def __init__(self, cell: object, options: dict[str, object]) -> None:
         key = id(cell)
@@ -33,6 +33,8 @@ class CellCache:
         self.checked = self.projectable = False
         self.programs: dict[bool, Any] = {}
         """Compiled programs, by whether the weights have biases; see recur.compiler.programs."""
+        self.matrix: Any = None
+        """The normal form of a matrix cell; see recur.compiler.matrix."""
         self.calls: dict[Hashable, Any] = {}
         """Prepared calls by call signature; see recur.ops.call_cache."""
 

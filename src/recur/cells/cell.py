@@ -31,7 +31,7 @@ from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
 from recur.cells.contract import check_class, check_names, noise_mean
 from recur.cells.tensors import Tensors as Tensors
 from recur.cells.tensors import named_tuple
-from recur.errors import CellError
+from recur.errors import CellError, ShapeError
 
 Weights = Mapping[str, Tensor]
 State = tuple[Tensor, ...]
@@ -83,7 +83,7 @@ class Cell:
     """The gate that lets new values in when it is near 1: in addition to a forget gate, or instead of one in a cell
     that keeps its state by 1 minus this gate."""
 
-    inputs: Mapping[str, int | str] = {}
+    inputs: ClassVar[Mapping[str, int | str]] = {}
     """Arguments of each step by name and size, not multiplied by U: `{"dt": 1}` is x.dt in the step and dt=… in a call.
     One number is the same for all units; "H" is one for each unit. `{"raw": "D"}` is the input x_t itself, x.raw, which
     a step may multiply by an extra weight; it is not given in a call."""
@@ -99,7 +99,10 @@ class Cell:
     own_products: bool = False
     """Whether the step multiplies a state by an extra matrix, to which a mask on the recurrent state does not apply."""
 
-    step: Callable[..., Sequence[Tensor]]
+    sizes: ClassVar[tuple[str, ...]] = ("H", "D")
+    """The names of sizes that the shapes of `extras` may use."""
+
+    step: Callable[..., Any]
     """`step(self, x, h, s)`, or `step(self, x, h, s, w)` for a cell with extras."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -134,9 +137,14 @@ class Cell:
             torch.nn.init.uniform_(weights[name], -bound, bound)
 
     @property
+    def call_inputs(self) -> Mapping[str, int | str]:
+        """The arguments of each step, by name and size."""
+        return self.inputs
+
+    @property
     def step_inputs(self) -> tuple[str, ...]:
         """The names of what a step reads as x besides its gates."""
-        return (*self.inputs, *self.noise, *(("training",) if self.noise else ()))
+        return (*self.call_inputs, *self.noise, *(("training",) if self.noise else ()))
 
     # Interface for backends and layers -------------------------------------------------------------------
 
@@ -148,6 +156,28 @@ class Cell:
     def output_states(self) -> tuple[int, ...]:
         """The indices of the states that form the output."""
         return tuple(self.states.index(name) for name in self.outputs) if self.outputs else (0,)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of `step`, as its author writes them."""
+        return "x, h, s, w" if self.extras else "x, h, s"
+
+    def units(self, rows: int) -> int:
+        """Return H for weight_ih with this number of rows."""
+        H, rest = divmod(rows, len(self.gates))
+        if rest or not H:
+            raise ShapeError(
+                f"{type(self).__name__}: weight_ih must have H rows for each of {len(self.gates)} gates, got {rows}"
+            )
+        return H
+
+    def split(self, share: Tensor) -> Sequence[Tensor]:
+        """Split the input projection of all gates, as `step` reads it."""
+        return share.chunk(len(self.gates), dim=-1)
+
+    def blocks(self, rows: Tensor) -> Sequence[Tensor]:
+        """Split the rows of weight_ih or bias_ih by gate."""
+        return rows.chunk(len(self.gates))
 
     def shapes(self, D: int, H: int, bias: bool = True, projection: int = 0) -> dict[str, tuple[int, ...]]:
         """Return the names and shapes of all weights for D inputs and H units, by torch's names without the layer.
@@ -227,7 +257,7 @@ class Cell:
         x.raw is x itself, other inputs are 1, noise is its mean.
         """
         shape = (*x.shape[:-1], units)
-        found = [x if name == "raw" else x.new_ones(shape) for name in self.inputs]
+        found = [x if name == "raw" else x.new_ones(shape) for name in self.call_inputs]
         found += [x.new_full(shape, noise_mean(spec)) for spec in self.noise.values()]
         return (*found, x.new_zeros(shape)) if self.noise else tuple(found)
 
@@ -237,9 +267,9 @@ class Cell:
         """Return the arguments of a step, x, h, s and w, from inputs x (…, D) and states; own as in `own_inputs`."""
         w = self.tuple_of("w")._make(weights[name] for name in self.extras)
         if own is None:
-            own = self.own_inputs(x, s[-1].shape[-1]) if self.inputs or self.noise else ()
+            own = self.own_inputs(x, s[-1].shape[-1]) if self.call_inputs or self.noise else ()
         factor = self.multiplied_input(self.tuple_of("i")._make(own), s, w) if self.multiplies_inside else x
-        shares = linear(factor, weights["weight_ih"], weights.get("bias_ih")).chunk(len(self.gates), dim=-1)
+        shares = self.split(linear(factor, weights["weight_ih"], weights.get("bias_ih")))
         of_x, h = self.tuple_of("x")._make((*shares, *own)), self.tuple_of("h")
         if not self.recurrent_gates:
             return of_x, h._make(()), s, w
@@ -248,7 +278,8 @@ class Cell:
 
     def advance(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> Sequence[Tensor]:
         """Run one step, with or without extra weights."""
-        return self.step(x, h, s, w) if self.extras else self.step(x, h, s)
+        after: Sequence[Tensor] = self.step(x, h, s, w) if self.extras else self.step(x, h, s)
+        return after
 
     def state(self, parts: Sequence[Tensor]) -> Tensors:
         """Return the states as a named tuple with fields such as `.h` and `.c`."""
@@ -256,7 +287,7 @@ class Cell:
 
     def tuple_of(self, role: str) -> type[Tensors]:
         """Return the named tuple class of one argument of `step`: x, h, s or w."""
-        gates = (*self.gates, *self.step_inputs) if self.inputs or self.noise else self.gates
+        gates = (*self.gates, *self.step_inputs) if self.call_inputs or self.noise else self.gates
         fields = {"x": gates, "h": self.recurrent_gates, "s": self.states, "w": tuple(self.extras)}
         if role == "i":  # what a step reads as x besides its gates
             return named_tuple(type(self).__name__, role, self.step_inputs)
@@ -270,7 +301,7 @@ def check_cell(cell: object) -> Cell:
     if is_checked(id(cell)):  # once is enough: the check takes longer than a scan of a few steps
         return cell
     who = type(cell).__name__
-    arguments = "x, h, s, w" if cell.extras else "x, h, s"
+    arguments = cell.arguments
     step = getattr(cell, "step", None)
     if not callable(step):
         raise CellError(f"{who} has no step; write step(self, {arguments}) -> ({', '.join(cell.states)},)")
@@ -286,7 +317,7 @@ def check_cell(cell: object) -> Cell:
     except TypeError:
         has = "extras" if cell.extras else "no extras"
         raise CellError(f"{who} has {has}, so its step takes (self, {arguments})") from None
-    if cell.multiplies_inside and cell.inputs.get("raw") != "D":
+    if cell.multiplies_inside and cell.call_inputs.get("raw") != "D":
         raise CellError(f"{who}.multiplied_input is multiplied by U inside the loop; declare inputs = {{'raw': 'D'}}")
     for role in "xhswi":
         cell.tuple_of(role)  # made now: torch.compile could not
@@ -304,7 +335,7 @@ def check_projection(cell: Cell) -> None:
     x = cell.tuple_of("x")._make(torch.empty(1, H, device="meta") for _ in (*cell.gates, *cell.step_inputs))
     h = cell.tuple_of("h")._make(torch.empty(1, H, device="meta") for _ in cell.recurrent_gates)
     s = cell.state([torch.empty(1, width, device="meta") for width in cell.widths(H, P)])
-    own = cell.outputs or cell.inputs or cell.noise
+    own = cell.outputs or cell.call_inputs or cell.noise
     plain = cell.recurrent_gates and not own and cell.heads == 1 and type(cell).multiplied is Cell.multiplied
     try:
         fits = plain and all(part.shape == (1, H) for part in cell.advance(x, h, s, w))

@@ -50,7 +50,8 @@ def check_names(cell: Cell | type[Cell]) -> None:
             states = ", ".join(cell.states)
             raise CellError(f"{who}.{attribute} must name its states, {states}; got {', '.join(sorted(strange))}")
     _check_extras(who, cell)
-    _check_step_inputs(who, cell)
+    if cell.sizes == ("H", "D"):
+        _check_step_inputs(who, cell)
     for role in ("forget_gate", "input_gate"):
         gate = getattr(cell, role)
         if cell.gates and gate is not None and gate not in cell.gates:
@@ -65,8 +66,9 @@ def _check_extras(who: str, cell: Cell | type[Cell]) -> None:
     for name, shape in cell.extras.items():
         if name in taken:
             raise CellError(f"{who}.extras takes the name {name!r}, which belongs to the gates or to an initial state")
-        if not all(size in ("H", "D") or (isinstance(size, int) and size > 0) for size in shape):
-            raise CellError(f"{who}.extras[{name!r}] must be a shape made of 'H', 'D' and whole numbers, got {shape}")
+        named = ", ".join(map(repr, cell.sizes))
+        if not all(size in cell.sizes or (isinstance(size, int) and size > 0) for size in shape):
+            raise CellError(f"{who}.extras[{name!r}] must be a shape made of {named} and whole numbers, got {shape}")
         if cell.pointwise and tuple(shape) != ("H",):
             raise CellError(f"{who}.extras[{name!r}] of shape {shape} mixes units; add pointwise = False")
 
@@ -76,8 +78,7 @@ def _check_step_inputs(who: str, cell: Cell | type[Cell]) -> None:
         if not isinstance(getattr(cell, attribute), Mapping):
             raise CellError(f"{who}.{attribute} must map names to values, got {getattr(cell, attribute)!r}")
     names = (*cell.inputs, *cell.noise)
-    if not isinstance(cell.gates, property):
-        _check_distinct(f"names of {who}.gates, inputs and noise", (*cell.gates, *names))
+    _check_distinct(f"names of {who}.gates, inputs and noise", (*cell.gates, *names))
     if taken := {"training", *RESERVED} & set(names):
         raise CellError(f"{who} gives the name {sorted(taken)[0]!r} to an input, which has a meaning of its own")
     for name, size in cell.inputs.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +46,7 @@ class DeepTransition(Cell):
         self.gates, self.state_gates = self.cell.gates, self.cell.state_gates
         self.states, self.forget_gate, self.input_gate = self.cell.states, self.cell.forget_gate, self.cell.input_gate
         self.own_products = self.cell.own_products
-        self.inputs, self.noise = self.cell.inputs, self.cell.noise
+        self.noise = self.cell.noise
         self.outputs, self.initial, self.heads = self.cell.outputs, self.cell.initial, self.cell.heads
         own = {f"M_{k}": ("H", "H") for k in range(1, self.depth + 1)}
         own_bias = {f"k_{k}": ("H",) for k in range(1, self.depth + 1)}
@@ -59,6 +60,10 @@ class DeepTransition(Cell):
         for k in range(1, self.depth + 1):
             m = tanh(linear(m, getattr(w, f"M_{k}"), getattr(w, f"k_{k}")))
         return m + h if self.skip else m
+
+    @property
+    def call_inputs(self) -> Mapping[str, int | str]:
+        return self.cell.call_inputs
 
     @property
     def multiplies_inside(self) -> bool:

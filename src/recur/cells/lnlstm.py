@@ -55,7 +55,7 @@ class LNLSTM(Cell):
 
 def _normalised(parts: Tensors) -> list[Tensor]:
     """Normalise over all four gates and all units."""
-    mean = sum(part.mean(-1, keepdim=True) for part in parts) / 4
-    centred = [part - mean for part in parts]
-    variance = sum((part * part).mean(-1, keepdim=True) for part in centred) / 4
-    return [part / torch.sqrt(variance + 1e-5) for part in centred]
+    a, b, c, d = (part.mean(-1, keepdim=True) for part in parts)
+    centred = [part - (a + b + c + d) / 4 for part in parts]
+    a, b, c, d = ((part * part).mean(-1, keepdim=True) for part in centred)
+    return [part / torch.sqrt((a + b + c + d) / 4 + 1e-5) for part in centred]

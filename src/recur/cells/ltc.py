@@ -21,8 +21,8 @@ RANGES = {
 @dataclass
 class LTC(Cell):
     """a_ij(y) = w_ij σ(σ_ij (y_i − μ_ij))         a synapse from i to j; for inputs likewise
-    v_j ← (c_j v_j + g_j e_j + Σ_i a_ij(v) E_ij + Σ_i a_ij(x) E_ij + x_j) / (c_j + g_j + Σ_i a_ij(v) + Σ_i a_ij(x))
-    with c = softplus(cm) · unfolds / Δt, `unfolds` times per step; w, g and c by softplus
+    v'_j = (c_j v_j + g_j e_j + Σ_i a_ij(v) E_ij + Σ_i a_ij(x) E_ij + x_j) / (c_j + g_j + Σ_i a_ij(v) + Σ_i a_ij(x))
+    with c = softplus(cm) · unfolds / Δt, `unfolds` such steps per input; w, g and c by softplus
 
     Hasani, Lechner, Amini, Rus and Grosu, Liquid time-constant networks, AAAI 2021; LTCCell of ncps, fully connected,
     without masks. Δt is the input `dt` of a call, (B, T); 1 if it is not given. x_j = U x + b is a linear input

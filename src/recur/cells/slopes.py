@@ -79,8 +79,10 @@ def custom_slope(y: Tensor, v: Tensor, slope: Tensor) -> Tensor:
     """Return y, with the derivative `slope` with respect to v and none with respect to anything else."""
     if LinearSteps.active is not None:
         return LinearSteps.active.value(y, v, slope)
-    if isinstance(v, fx.Proxy):
-        return v.tracer.create_proxy("call_function", custom_slope, (y, v, slope), {})  # type: ignore[return-value]
+    traced: Any = v
+    if isinstance(traced, fx.Proxy):
+        made: Any = traced.tracer.create_proxy("call_function", custom_slope, (y, v, slope), {})
+        return made  # type: ignore[no-any-return]
     found: Tensor = _Custom.apply(y.detach(), v, slope)
     return found
 

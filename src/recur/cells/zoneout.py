@@ -27,6 +27,7 @@ class ZoneoutLSTM(Cell):
     Krueger et al., Zoneout: regularizing RNNs by randomly preserving hidden activations, ICLR 2017. In training k is 1
     with probability `cell_rate` or `hidden_rate` and 0 otherwise, drawn anew for every unit and step; in evaluation k
     is that probability. Otherwise it is the LSTM.
+    Not in torch.nn.
 
     >>> net = recur.Recurrent("zoneout_lstm:hidden_rate=0.2", 3, 4)
     >>> net.eval()(torch.randn(2, 5, 3)).outputs.shape
@@ -62,7 +63,7 @@ class ZoneoutGRU(Cell):
 
     Krueger et al., Zoneout: regularizing RNNs by randomly preserving hidden activations, ICLR 2017. In training k is 1
     with probability `rate` and 0 otherwise, drawn anew for every unit and step; in evaluation k is `rate`. Otherwise it
-    is the GRU.
+    is the GRU. Not in torch.nn.
 
     >>> recur.make_cell("zoneout_gru:rate=0.2").noise
     {'k': 'bernoulli:0.2'}

@@ -38,6 +38,7 @@ COMMANDS = {
     "eval": "Evaluate trained models and n-grams on a text or a table.",
     "logprob": "Log-probability of a text under a language model or an n-gram.",
     "card": "Write a model card for a run.",
+    "import": "Import the weights of a torch.nn or Keras model.",
     "export": "Export a trained model to C, ONNX, HTML, torch.export or torch.nn weights.",
     "xray": "Diagnose a trained network while it reads.",
     "cell": "Check a custom cell: gradients, backends, derivative, speed, gradient flow.",
@@ -48,11 +49,13 @@ COMMANDS = {
     "stats": "Text statistics: frequencies, Zipf's law, coverage, novelty.",
     "doctor": "Report the hardware, the packages and the backends that work.",
 }
-"""Commands with their help; each is the module of that name in this package, with the `App` `verb`."""
+"""Commands with their help; each is the module of that name in this package (`import`: import_weights), with the `App`
+`verb`."""
 
 for _name, _help in COMMANDS.items():
     # A command is imported when it is called, so that --help needs no torch.
-    app.command(f"recur.cli.{_name}:verb", name=_name, help=_help)
+    _module = {"import": "import_weights"}.get(_name, _name)
+    app.command(f"recur.cli.{_module}:verb", name=_name, help=_help)
 
 OUT_OF_MEMORY = "out of memory; try a smaller --batch-size, --window or --hidden-size"
 

@@ -63,7 +63,12 @@ def _show(screen: Screen, found: JsonObject) -> None:
     backends = {name: said if said == "runs" else f"no: {said}" for name, said in found["backends"].items()}
     backends[found["auto"]] += "; auto takes it"
     screen.show(facts("backends", backends), "")
-    for title, lines in (("as it was read", found.get("equations")), ("its derivative", found.get("derivative"))):
+    parts = (
+        ("normal form of its matrix state, for all tokens at once", found.get("matrix")),
+        ("as it was read", found.get("equations")),
+        ("its derivative", found.get("derivative")),
+    )
+    for title, lines in parts:
         if lines:
             about = "; g: what arrives for the states after the step" if title == "its derivative" else ""
             screen.show(f"{title}{about}", *(f"  {line}" for line in lines), "")
@@ -87,6 +92,7 @@ def _facts(found: JsonObject) -> dict[str, str]:
         "contract": "holds",
         "gradients": f"WRONG: {wrong}" if wrong else right,
         "pointwise": "yes" if found["pointwise"] else f"no: {found['not_pointwise']}",
+        **_stages(found),
         "affine": "yes, in its states: time can run in parallel" if found["affine"] else f"no: {found['not_affine']}",
         "projection": "can be projected" if found["projectable"] else "its step needs its output itself: none",
     }
@@ -113,3 +119,12 @@ def _show_speed(screen: Screen, measured: list[JsonObject]) -> None:
             f"{memory:.2f}",
         )
     screen.show(made, "")
+
+
+def _stages(found: JsonObject) -> dict[str, str]:
+    """Return the row on the stages of a step that is not one pointwise program."""
+    if "stages" not in found:
+        return {}
+    if isinstance(found["stages"], str):
+        return {"compiled": f"no: {found['stages']}"}
+    return {"compiled": f"on the CPU, {found['stages']} product(s) in sequence per step; on a GPU by the loop"}

@@ -28,6 +28,7 @@ def resume(
     steps: int | None = None,
     minutes: float | None = None,
     device: str | None = None,
+    log: tuple[str, ...] = (),
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -48,6 +49,8 @@ def resume(
         Train this many more minutes.
     device
         cpu, cuda, cuda:N or auto; default: the device of the run.
+    log
+        Also log the metrics to tensorboard, mlflow or wandb; repeat it for several.
     """
     hush(launch())
     from recur.tasks import options_of_run
@@ -65,4 +68,4 @@ def resume(
     more["allow_path"] = opening.allow_path
     screen = Screen(output, silent=at.rank > 0)
     with process_group(at, *given) as group:
-        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, group=group))
+        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, group=group), log)

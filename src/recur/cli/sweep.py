@@ -73,6 +73,14 @@ def _rest(
     total_minutes: Annotated[
         float | None, Parameter(help="Begin no trial after so many; --minutes is the budget of each.", group=RUN)
     ] = None,
+    storage: Annotated[
+        str | None,
+        Parameter(
+            help="Share the search with other processes and machines through an Optuna storage: a database URL, or a "
+            "journal file. Start the same command on each.",
+            group=RUN,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
@@ -100,6 +108,7 @@ def _resuming() -> App:
         resume: Path,
         trials: int = 30,
         total_minutes: float | None = None,
+        storage: str | None = None,
         allow_path: tuple[Path, ...] = (),
         opening: Opening = Opening(),  # noqa: B008
         output: Output = Output(),  # noqa: B008
@@ -108,6 +117,7 @@ def _resuming() -> App:
         from recur.training.sweeps import resume_sweep
 
         asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes, "allow_path": allow_path}
+        asked["storage"] = storage
         asked["trust"] = opening.trust
         _watch(Screen(output), lambda **watching: resume_sweep(resume, **asked, **watching))
 

@@ -108,7 +108,7 @@ def _without(arguments: Sequence[str], name: str) -> list[str]:
 def _positional(arguments: Sequence[str]) -> list[str]:
     """Return the arguments that are neither flags nor values of flags."""
     every = {name: hint for task in task_names() for name, hint in hints(options_class(task)).items()}
-    switches = {"json", "quiet", "tensorboard", "trust", "help", "help_all"} | {
+    switches = {"json", "quiet", "trust", "help", "help_all"} | {
         n for n, hint in every.items() if value_of(hint) is bool
     }
     found, skip = [], False
@@ -238,9 +238,10 @@ def _rest(
         int | None,
         Parameter(help="Cross-validation with this many folds.", group=RUN),
     ] = None,
-    tensorboard: Annotated[
-        bool, Parameter(help="Also write the metrics for TensorBoard.", negative="", group=RUN, show_default=False)
-    ] = False,
+    log: Annotated[
+        list[str] | None,
+        Parameter(help="Also log the metrics to tensorboard, mlflow or wandb; repeat it for several.", group=RUN),
+    ] = None,
     opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
     output: Annotated[Output, Parameter(name="*", group=RUN, show_default=False)] = Output(),  # noqa: B008  frozen
 ) -> None:

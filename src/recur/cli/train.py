@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.task_flags import call, flag_app, split_arguments
-from recur.errors import OptionError, RecurError
+from recur.errors import OptionError
 from recur.tasks import make_options
 from recur.tasks.common.options import TaskOptions
 from recur.utils.processes import hush, launch
@@ -36,7 +36,6 @@ EXAMPLES = """Examples:
   recur train names.tsv --task conditional     text for a given label
   recur train tagged.conll                     CoNLL columns and trees need no --task
   recur train digits.npz                       images; or one folder per class
-  recur train rows.csv --task table            one column from the others
   recur train --task adding --length 200"""
 
 SAME = 1.0
@@ -57,7 +56,7 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         *,
         out: Path | None,
         folds: int | None,
-        tensorboard: bool,
+        log: list[str] | None,
         opening: Opening,
         output: Output,
     ) -> None:
@@ -70,17 +69,17 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         if folds is not None:
             cross_validate(screen, options, folds, out, opening.trust)
         else:
-            start(screen, options, out, tensorboard, opening.trust)
+            start(screen, options, out, log or (), opening.trust)
 
     call(flag_app(task, fields, begin, EXAMPLES, everything="--help-all" in arguments), task, rest)
 
 
-def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool, trust: bool = False) -> None:
+def start(screen: Screen, options: TaskOptions, out: Path | None, log: Sequence[str], trust: bool = False) -> None:
     from recur.training import process_group
     from recur.training import train as train_run
 
     with process_group(launch(), options.device, options.compress) as ranks:
-        watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, ranks), tensorboard)
+        watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, ranks), log)
 
 
 def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path | None, trust: bool) -> None:
@@ -109,20 +108,24 @@ def _fold_line(row: JsonObject) -> str:
     return f"fold {row['fold']}: {figures}"
 
 
-def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], tensorboard: bool = False) -> None:
+def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], log: Sequence[str] = ()) -> None:
     """Train with a live display; Ctrl-C saves a checkpoint and prints how to resume."""
     from recur.cli.display import Display
+    from recur.training.trackers import Tracker
 
+    trackers = [] if screen.silent else [Tracker(name) for name in log]
     with Display(screen) as display, interruptible(screen) as stop:
-        callbacks: list[Callback] = [display]
-        if tensorboard and not screen.silent:
-            callbacks.append(_tensorboard())
+        callbacks: list[Callback] = [display, *trackers]
 
         def callback(event: Event) -> None:
             for each in callbacks:
                 each(event)
 
-        outcome = run(callback, stop)
+        try:
+            outcome = run(callback, stop)
+        finally:
+            for tracker in trackers:
+                tracker.close()
     if not screen.silent:
         display.finish(outcome)
         screen.result(outcome.summary)
@@ -151,22 +154,3 @@ def interruptible(screen: Screen) -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _tensorboard() -> Callback:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise RecurError("TensorBoard is not installed: pip install 'recur[tensorboard]'") from None
-    writers: list[SummaryWriter] = []
-
-    def callback(event: Event) -> None:
-        if event.kind == "started":
-            writers.append(SummaryWriter(str(Path(event.content["run"]) / "tensorboard")))
-        elif event.kind in ("progress", "measured"):
-            for name, value in event.content.items():
-                if isinstance(value, float):
-                    writers[0].add_scalar(name, value, event.content["step"])
-            writers[0].flush()
-
-    return callback

@@ -25,6 +25,7 @@ from torch.nn.functional import linear
 from recur.cells._cache import cache_of
 from recur.cells.cell import Cell, Tensors
 from recur.cells.contract import check_step
+from recur.cells.matrix import MatrixCell
 from recur.compat import constant_when_compiled
 from recur.compiler.expressions import Expressions, Node, differentiate
 from recur.compiler.formulas import FORMULAS
@@ -43,7 +44,9 @@ from recur.errors import RecurError
 
 def staged(cell: Cell) -> bool:
     """Return True if a cell needs stages, or reads values of its own at each step."""
-    return not cell.pointwise or bool(cell.inputs or cell.noise) or type(cell).multiplied is not Cell.multiplied
+    if isinstance(cell, MatrixCell):
+        return False
+    return not cell.pointwise or bool(cell.call_inputs or cell.noise) or type(cell).multiplied is not Cell.multiplied
 
 
 @constant_when_compiled
@@ -122,7 +125,7 @@ def _trace(cell: Cell, biased: bool, masked: bool) -> tuple[StageTerms, list[int
             proxy = tracer.create_proxy("placeholder", f"{role}_{name}", (), {})
             if role == "w":
                 values[proxy.node] = _weight(context, name, cell.extras[name])
-            elif role == "x" and k >= len(cell.gates) + len(cell.inputs) + len(cell.noise):  # training
+            elif role == "x" and k >= len(cell.gates) + len(cell.call_inputs) + len(cell.noise):  # training
                 context.weights.append(("", None))
                 values[proxy.node] = terms.leaf("w", len(context.weights) - 1)
             else:
@@ -396,7 +399,7 @@ def _compare(
 
     weights = {name: random(*shape) for name, shape in cell.shapes(D, H, biased).items()}
     x = [random(B, "H") for _ in cell.gates]
-    x += [random(B, size) for size in [*cell.inputs.values(), *["H"] * len(cell.noise)]]
+    x += [random(B, size) for size in [*cell.call_inputs.values(), *["H"] * len(cell.noise)]]
     s, mask = [random(B, "H") for _ in cell.states], random(B, "H")
     training = torch.ones(H, dtype=torch.float64)
     inside = () if cell.multiplies_inside else ("weight_ih", "bias_ih")
@@ -427,7 +430,7 @@ def _compare(
             wanted = torch.autograd.grad(outputs, given, gradients, allow_unused=True)
         leaves: dict[tuple[str, int], Tensor] = {}
         for k, part in enumerate(x):
-            size = [*["H"] * len(cell.gates), *cell.inputs.values(), *["H"] * len(cell.noise)][k]
+            size = [*["H"] * len(cell.gates), *cell.call_inputs.values(), *["H"] * len(cell.noise)][k]
             leaves["x", k] = part.expand(B, H) if size == 1 else part
         if masked:
             leaves["x", len(x)] = mask
@@ -461,11 +464,12 @@ def _compare(
         reached = [(leaf, slope) for leaf, slope in flat if leaf.requires_grad]
         got: Sequence[Tensor | None] = [None] * len(given)
         if reached:
-            tensors, slopes = zip(*reached, strict=True)
-            got = torch.autograd.grad(tensors, given, slopes, allow_unused=True)
-    for leaf, a, b in zip(given, got, wanted, strict=True):
+            leaves_reached, their_slopes = zip(*reached, strict=True)
+            got = torch.autograd.grad(leaves_reached, given, their_slopes, allow_unused=True)
+    for leaf, ours_of, theirs in zip(given, got, wanted, strict=True):
         zero = torch.zeros_like(leaf)
-        if not torch.allclose(zero if a is None else a, zero if b is None else b, rtol=1e-7, atol=1e-7, equal_nan=True):
+        ours_of, theirs = zero if ours_of is None else ours_of, zero if theirs is None else theirs
+        if not torch.allclose(ours_of, theirs, rtol=1e-7, atol=1e-7, equal_nan=True):
             raise NotPointwiseError(f"{type(cell).__name__}.step has a derivative that is not that of its formula")
 
 

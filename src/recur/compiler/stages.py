@@ -113,7 +113,7 @@ def _of_reduction(t: StageTerms, g: int, y: int, a: int) -> list[int]:
 
 
 for _op in BARRIERS:
-    DERIVATIVES[_op] = _of_product if _op.startswith("product") else _of_reduction  # type: ignore[assignment]
+    DERIVATIVES[_op] = _of_product if _op.startswith("product") else _of_reduction
 
 
 class StagedStep(NamedTuple):
@@ -133,7 +133,7 @@ class Ref(NamedTuple):
     """Where a value is in memory: what it belongs to, its index there, and its width."""
 
     kind: str
-    index: int
+    at: int
     size: Size = "H"
 
 
@@ -206,6 +206,24 @@ def load_stages(text: str) -> StagedPrograms:
     return StagedPrograms(**found)
 
 
+def products_in_sequence(text: str) -> int:
+    """Return how many products of a step wait for each other in the forward pass."""
+    program = load_stages(text).forward
+    depth: dict[int, int] = {}
+    for stage in program.stages:
+        if stage.kind == "pointwise":
+            kinds = stage.code["places"]
+            here = {k: depth.get(at, 0) for k, (kind, at) in enumerate(kinds) if kind == "value"}
+            for _, (to, *read) in stage.code["instructions"]:
+                here[to] = max((here.get(place, 0) for place in read), default=0)
+                if kinds[to][0] == "value":
+                    depth[kinds[to][1]] = here[to]
+        else:
+            onto = depth.get(stage.onto, 0)
+            depth[stage.to] = max(depth.get(stage.a, 0) + (stage.kind == "product"), onto)
+    return max(depth.values(), default=0)
+
+
 class _Scheduler:
     """Writer of the stages of one pass."""
 
@@ -217,7 +235,7 @@ class _Scheduler:
     def _place(self, ref: Ref) -> int:
         if ref not in self._places:
             self._places[ref] = len(self.program.values)
-            self.program.values.append(tuple(ref))
+            self.program.values.append((ref.kind, ref.at, ref.size))
         return self._places[ref]
 
     def run(self, results: Sequence[tuple[int, Ref]], sums: Sequence[tuple[int, Ref]]) -> StageProgram:
@@ -443,5 +461,5 @@ def schedule_step(
 
 def stage_sizes(cell: Cell) -> list[Size]:
     """Return the widths of the values of each step that are no gates. A single number is expanded to all units."""
-    sizes: list[Size] = ["H" if size == 1 else size for size in cell.inputs.values()]
+    sizes: list[Size] = ["H" if size == 1 else size for size in cell.call_inputs.values()]
     return sizes + ["H"] * len(cell.noise)

@@ -21,6 +21,7 @@ from torch import Tensor, fx, nn
 
 from recur.cells.cell import Cell, Tensors
 from recur.cells.contract import check_step
+from recur.cells.matrix import MatrixCell
 from recur.compiler.affine import AffineStep, affine_stages, range_of
 from recur.compiler.expressions import Expressions, differentiate
 from recur.compiler.formulas import FORMULAS
@@ -48,6 +49,8 @@ class TracedStep:
 
 def check_pointwise(cell: Cell) -> None:
     """Raise if the cell declares a step that cannot be compiled."""
+    if isinstance(cell, MatrixCell):
+        raise NotPointwiseError("its state is a matrix, which a step reads and writes as a whole")
     if not cell.pointwise:
         raise NotPointwiseError(f"{type(cell).__name__} has pointwise = False")
     if type(cell).multiplied is not Cell.multiplied:
@@ -56,7 +59,7 @@ def check_pointwise(cell: Cell) -> None:
 
 def trace_step(cell: Cell) -> TracedStep:
     check_pointwise(cell)
-    if cell.inputs or cell.noise:
+    if cell.call_inputs or cell.noise:
         raise NotPointwiseError(f"{type(cell).__name__} reads {', '.join(cell.step_inputs)} at each step")
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
     terms, states = trace_operations(cell)

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
-from recur.cells import Cell
+from recur.cells import Cell, MatrixCell
 from recur.cells.cell import check_cell, check_projection
 from recur.cells.contract import check_step, versions_of
 from recur.cells.slopes import LinearSteps
 from recur.compiler.equations import equations_of
+from recur.compiler.matrix import matrix_form
 from recur.compiler.programs import assembled
+from recur.compiler.stage_tracing import stage_programs, staged
+from recur.compiler.stages import products_in_sequence
 from recur.diagnostics.gradient_flow import flow
 from recur.diagnostics.subject import Subject
 from recur.errors import BackendError, CellError, RecurError
@@ -33,7 +36,8 @@ Result = TypeVar("Result")
 
 def units(cell: Cell, H: int) -> int:
     """About so many, divided into heads."""
-    return max(H // cell.heads, 1) * cell.heads
+    heads = cell.num_heads or 1 if isinstance(cell, MatrixCell) else cell.heads
+    return max(H // heads, 1) * heads
 
 
 def network(cell: Cell, D: int, H: int, dtype: torch.dtype = torch.float32) -> Recurrent:
@@ -41,7 +45,7 @@ def network(cell: Cell, D: int, H: int, dtype: torch.dtype = torch.float32) -> R
 
 
 def _calling(cell: Cell, what: str, call: Callable[[], Result]) -> Result:
-    """What a cell's own code raises, in one line of ours."""
+    """Turn an exception of a cell's own code into one line."""
     try:
         return call()
     except RecurError:
@@ -69,7 +73,7 @@ def check_contract(cell: Cell) -> None:
 def _check_one_step(cell: Cell, weights: dict[str, Tensor], x: Tensor) -> None:
     """Called twice with the same arguments: the same result, and the arguments as they were."""
     who = type(cell).__name__
-    start = cell.state(cell.start(x, B, cell.widths(len(weights["weight_ih"]) // len(cell.gates))))
+    start = cell.state(cell.start(x, B, cell.widths(cell.units(len(weights["weight_ih"])))))
     of_x, h, s, w = cell.step_arguments(x[:, 0], start, weights)
     given = [
         type(of_x)._make(part.clone() for part in of_x),
@@ -98,7 +102,7 @@ def _check_one_step(cell: Cell, weights: dict[str, Tensor], x: Tensor) -> None:
 
 
 def check_gradients(cell: Cell) -> JsonObject:
-    """Of inputs, weights and a state that the cell has reached, each against central differences in float64."""
+    """Compare the gradients of inputs, weights and a reached state with central differences in float64."""
     net = network(cell, D, units(cell, H), torch.float64)
     weights = {name: weight.detach() for name, weight in net.weights().items()}
     warm = scan(cell, weights, torch.randn(B, 4, D, dtype=torch.float64), backend="loop").state
@@ -160,9 +164,9 @@ def _declared_slopes(run: Callable[[Tensor], tuple[Tensor, ...]], leaf: Tensor) 
     results = run(at)
     pulls = [torch.randn_like(part) for part in results]
     loss = sum((part * pull).sum() for part, pull in zip(results, pulls, strict=True))
-    if not isinstance(loss, Tensor) or not loss.requires_grad:
-        return False
-    (gradient,) = torch.autograd.grad(loss, at, materialize_grads=True)
+    gradient = torch.zeros_like(leaf)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        (gradient,) = torch.autograd.grad(loss, at, materialize_grads=True)
     tangents, step = LinearSteps(), 1e-5
     with torch.no_grad():
         with tangents:
@@ -184,7 +188,7 @@ def _gradients(loss: Tensor, leaves: dict[str, Tensor]) -> tuple[Tensor, ...]:
 
 
 def _difference(message: str) -> str:
-    """Of what gradcheck says, the first line."""
+    """Return the first line of gradcheck's message."""
     first = message.strip().splitlines()[0]
     return "not that of central differences" if "Jacobian mismatch" in first else first
 
@@ -297,8 +301,14 @@ def _kind(cell: Cell) -> JsonObject:
         check_projection(cell)
     except CellError:
         kind["projectable"] = False
+    if staged(cell):
+        programs = stage_programs(cell, True, False)
+        kind["stages"] = programs if isinstance(programs, str) else products_in_sequence(programs[1])
     if pointwise:
         kind["equations"], kind["derivative"] = equations_of(cell)
+    if isinstance(cell, MatrixCell):
+        form = matrix_form(cell)
+        kind["matrix"] = [f"no chunkwise form: {form}"] if isinstance(form, str) else form.lines
     return kind
 
 
@@ -322,7 +332,7 @@ def try_backends(cell: Cell) -> tuple[dict[str, str], str]:
             found[backend] = "runs" if off < AGREES else f"gives other numbers than the loop, off by {off:.2g}"
         except BackendError as error:
             found[backend] = str(error).partition(" cannot run this: ")[2].partition("; take backend=")[0] or str(error)
-    return found, scan(cell, net.weights(), x).trace.backend
+    return found, scan(cell, net.weights(), x.repeat(1, 20, 1)).trace.backend
 
 
 def _off(a: Tensor, b: Tensor) -> float:
@@ -331,7 +341,7 @@ def _off(a: Tensor, b: Tensor) -> float:
 
 
 def flow_at_start(cell: Cell) -> JsonObject:
-    """How far gradients reach in the untrained cell, on random input."""
+    """Measure how far gradients reach in the untrained cell, on random input."""
     rows, steps, size = FLOW
     size = units(cell, size)
     net = network(cell, size, size)

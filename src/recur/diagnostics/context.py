@@ -1,4 +1,4 @@
-"""How much context a language model uses.
+"""Probes of how much context a language model uses.
 
 loss by context      each token predicted from its last n tokens alone, from a zero state
 loss by position     along a window, from a zero state and from the one carried to it
@@ -151,7 +151,7 @@ def loss_by_position(subject: Subject, length: int = 64) -> Measurement:
 
 
 def saliency(subject: Subject, at: int = -1, back: int = 60) -> Measurement:
-    """Which earlier tokens the prediction of token `at` of the text depends on, by the norm of the gradient."""
+    """Return how much the prediction of token `at` depends on each earlier token, by the norm of the gradient."""
     N = len(subject.inputs)
     end = at % N
     begin = max(0, end - back)
@@ -272,7 +272,7 @@ def known_shares(texts: list[Ids], training: Ids, orders: tuple[int, ...]) -> li
 
 
 def copied(generated: list[Ids], held_out: Ids, training: Ids, orders: tuple[int, ...] = ORDERS) -> Measurement:
-    """How much of what was generated is copied, beside how much of held-out text occurs in the training text anyway."""
+    """Compare how much of generated text, and of held-out text, occurs in the training text."""
     mine, usual = known_shares(generated, training, orders), known_shares([held_out], training, orders)
     numbers = {"orders": list(orders), "generated": mine, "held_out": usual}
     excess = [own - base for own, base in zip(mine, usual, strict=True)]

@@ -145,8 +145,13 @@ class Diagnosis:
 def diagnose(
     predictor: Predictor[Any], findings: Sequence[Finding], entries: list[JsonObject], learned: float | None = None
 ) -> Diagnosis:
-    """Of a trained model, what its probes found, the lines of its metrics.jsonl, and the loss on what it learned
-    from."""
+    """Diagnose a trained model.
+
+    Args:
+        findings: results of its probes
+        entries: lines of its metrics.jsonl
+        learned: its loss on the training set
+    """
     task = predictor.task
     plain = baselines_of(predictor)
     metrics = best_metrics(predictor, entries)
@@ -170,7 +175,7 @@ Found = tuple[str, Level, str, tuple[Try, ...]]
 
 
 class Known(NamedTuple):
-    """What there is to conclude from."""
+    """Evidence for a diagnosis."""
 
     predictor: Predictor[Any]
     findings: dict[str, Finding]
@@ -184,7 +189,7 @@ class Known(NamedTuple):
 
 
 def _of_training(evidence: Known) -> Found:
-    """What the run's figures say, where no probe has found a cause."""
+    """Return the findings from the run's metrics, for when no probe has found a cause."""
     predictor, findings, remarks, metrics, plain, entries, _ = evidence
     task = predictor.task
     known = task.curve in metrics and bool(plain)
@@ -233,7 +238,7 @@ def _of_training(evidence: Known) -> Found:
 
 
 def _hardly_begun(evidence: Known, behind: bool) -> str:
-    """Of a network that is hardly better than guessing: nothing of its size can be told from it."""
+    """Return the findings for a network hardly better than chance, from which its best size cannot be judged."""
     predictor, metrics, plain = evidence.predictor, evidence.metrics, evidence.plain
     curve = predictor.task.curve
     if begun := no_progress_message(curve, metrics.get(curve), plain):
@@ -259,7 +264,7 @@ def _hardly_begun(evidence: Known, behind: bool) -> str:
 
 
 def _losses(predictor: Predictor[Any], metrics: Metrics, learned: float | None) -> tuple[float | None, float]:
-    """Of the network and of guessing, where that is known."""
+    """Return the loss of the network and of guessing, where known."""
     labels = predictor.run.vocabs.get("labels")
     if labels is not None:  # of the network alone: what is measured on may be a blend with plain models
         return learned, math.log(max(len(class_names(labels)), 2))

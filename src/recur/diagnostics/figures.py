@@ -1,4 +1,4 @@
-"""How figures look: colours that the report's page knows in the dark too, type that can be read on a phone."""
+"""Style of figures: colours that the report also has in dark mode, and type that can be read on a phone."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def plain_powers(axis: Axes) -> None:
 
 
 def legend(axis: Axes, place: Literal["best", "upper left", "lower left", "beside"] = "best") -> None:
-    """Where there is more than one line to tell apart; `beside` the axes, where lines leave no room."""
+    """Add a legend if there is more than one line; `beside` puts it next to the axes."""
     if len(axis.get_legend_handles_labels()[1]) > 1:
         made = axis.legend(fontsize=SIZE - 1, labelcolor=INK, frameon=False, loc=place if place != "beside" else "best")
         if place == "beside":
@@ -299,7 +299,7 @@ def _copying(axis: Axes, numbers: JsonObject, say: Say) -> None:
 
 
 def panels_of(probe: str, numbers: JsonObject) -> Sequence[Panel]:
-    """Those of a probe that has numbers to draw."""
+    """Return the panels of a probe that has numbers to draw."""
     if probe not in PANELS or not numbers or (probe == "training" and not numbers["step"]):
         return []
     return PANELS[probe](numbers)

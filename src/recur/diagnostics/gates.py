@@ -62,7 +62,7 @@ class Activation:
     gate: str
     kind: str
     values: Tensor
-    """(T, H), for the first row."""
+    """(T, H), for the first row; of a matrix cell (T, heads · size)."""
 
     @property
     def slopes(self) -> Tensor:
@@ -120,7 +120,7 @@ def activations(layer: Layer) -> dict[str, Activation]:
     for gates, kind, values in followed.found:
         if len(gates) == 1:
             (gate,) = gates
-            found.setdefault(gate, Activation(gate, kind, values))
+            found.setdefault(gate, Activation(gate, kind, values.flatten(1)))
     return found
 
 
@@ -222,7 +222,7 @@ def turning_sentence(text: str) -> str:
 
 
 def own_sentence(predictor: Predictor[Any]) -> str:
-    """Of what the run is validated on."""
+    """Return a sentence of the run's validation text."""
     if isinstance(predictor, Language):
         text = ""
         for piece in valid_text(predictor.options).pieces():
@@ -271,7 +271,7 @@ def sentence(predictor: Predictor[Any], subject: Subject, text: str = "") -> Mea
 
 
 def _token_at(tokens: list[str], turn: str) -> int | None:
-    """Where the turn begins: its word, or its first letter followed by the others."""
+    """Return the index where the contrast begins: its word, or its first letter followed by the others."""
     for k, token in enumerate(tokens):
         if token.strip().lower() == turn.lower() or "".join(tokens[k : k + len(turn)]).lower() == turn.lower():
             return k

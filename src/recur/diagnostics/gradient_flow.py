@@ -1,4 +1,4 @@
-"""How far a gradient flows back: ‖∂L_T/∂s_t‖ against the lag T − t.
+"""Gradient flow: ‖∂L_T/∂s_t‖ against the lag T − t.
 
 L_T is the loss of the last step only. With g_k the norm k steps back (root mean square over the rows),
 
@@ -39,7 +39,7 @@ Curve = NDArray[np.float64]
 
 
 class Decay(NamedTuple):
-    """How a curve of norms falls with the lag."""
+    """Fitted decay of a curve of gradient norms with the lag."""
 
     decay: float
     """A factor per step."""
@@ -160,13 +160,13 @@ class Paths(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the squared gradient at that lag, the part along the memory alone."""
+        """Share of the squared gradient at that lag that flows along the memory alone."""
         memory, others = float(self.memory[self.lag]) ** 2, float(self.others[self.lag]) ** 2
         return memory / (memory + others) if memory + others else 0.0
 
 
 def memory_of(cell: Cell) -> int:
-    """Which of the states is the memory: c, or the last."""
+    """Return the name of the state that is the memory: c, or the last state."""
     return cell.states.index("c") if "c" in cell.states else len(cell.states) - 1
 
 
@@ -198,7 +198,7 @@ def paths_of(layer: Layer, starts: Tensor) -> Paths:
 
 
 def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measurement:
-    """How much of the gradient flows along the memory alone, in every layer, by lag."""
+    """Measure the share of the gradient that flows along the memory alone, per layer and lag."""
     cell = subject.net.cell
     if not cell.pointwise or subject.net.projection:
         verdict = Message("{cell} mixes units inside a step: it has no separate memory path", cell=type(cell).__name__)
@@ -277,8 +277,12 @@ class Terms(NamedTuple):
 
 
 def terms_of(trace: Trace, *, reverse: bool = False, together: bool = False) -> dict[str, Terms]:
-    """Of U and W by letter, after a backward pass; `reverse` for a layer that reads from the end, `together` for rows
-    that read the same and have each their own loss."""
+    """Return the terms of U and W by letter, after a backward pass.
+
+    Args:
+        reverse: the layer reads from the end
+        together: the rows read the same, and each has its own loss
+    """
     return {LETTERS[name]: _terms(trace.term_products(name, together), reverse) for name in sorted(trace.terms)}
 
 
@@ -307,7 +311,7 @@ def _terms(products: Tensor, reverse: bool) -> Terms:
 
 
 def gradient_terms(subject: Subject, *, rows: int = 8, steps: int = 200) -> Measurement:
-    """Which steps a matrix learns from, in every layer, and how many of the last ones are enough."""
+    """Measure which steps each matrix learns from, per layer, and how many of the last steps are enough."""
     x, loss = subject.last_loss(rows, steps)
     with subject.traced() as results:
         loss(subject.model(x)).backward()

@@ -8,6 +8,7 @@ only multiplied with. Of any other cell, and with a projection, the Jacobian of 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -71,7 +72,7 @@ class Linearised:
     def push(self, t: int, X: Tensor) -> Tensor:
         """J_t X; X is (N, M), float64, the states one below the other."""
         if not self.by_unit:
-            return self._jacobian(t) @ X
+            return self._jacobian(t) @ X if self.N <= WIDEST else self._push(t, X)
         parts = X.view(self.S, self.H, -1)
         WX = None if self.W is None else (self.W @ parts[0]).view(-1, self.H, X.shape[1])
         moved = []
@@ -85,7 +86,7 @@ class Linearised:
     def pull(self, t: int, g: Tensor) -> Tensor:
         """J_tᵀ g; g is (N,)."""
         if not self.by_unit:
-            return self._jacobian(t).t() @ g
+            return self._jacobian(t).t() @ g if self.N <= WIDEST else self._pull(t, g)
         parts = g.view(self.S, self.H)
         back = torch.stack([E[t - 1] for E in self.E])  # (a, b, H)
         out = torch.einsum("abh,ah->bh", back, parts)
@@ -93,6 +94,30 @@ class Linearised:
             gates = torch.stack([D[t - 1] for D in self.D if D is not None])
             out[0] += self.W.t() @ torch.einsum("agh,ah->gh", gates, parts).reshape(-1)
         return out.reshape(-1)
+
+    def _advance(self, t: int, copies: int) -> tuple[list[Tensor], Tensor]:
+        """Run step t of a number of copies in float64; return the states before it, and all those after it joined."""
+        layer = self.layer
+        weights = {name: weight.double() for name, weight in layer.weights.items()}
+        wide = dataclasses.replace(layer, weights=weights)
+        before = [part[self.row, t - 1].double().repeat(copies, 1).requires_grad_() for part in layer.states.values()]
+        x = layer.inputs[self.row, t].double().expand(copies, -1)
+        return before, torch.cat(wide.advance(x, before), dim=-1)
+
+    def _push(self, t: int, X: Tensor) -> Tensor:
+        """J_t X without the matrix: Jᵀ u is linear in u, and its derivative with respect to u, times X, is J X."""
+        with torch.enable_grad():
+            before, after = self._advance(t, X.shape[1])
+            u = torch.zeros_like(after).requires_grad_()
+            back = torch.autograd.grad(after, before, u, create_graph=True, materialize_grads=True)
+            (pushed,) = torch.autograd.grad(torch.cat(back, dim=-1), u, X.t().double(), materialize_grads=True)
+        return pushed.t()
+
+    def _pull(self, t: int, g: Tensor) -> Tensor:
+        with torch.enable_grad():
+            before, after = self._advance(t, 1)
+            back = torch.autograd.grad(after, before, g.double()[None], materialize_grads=True)
+        return torch.cat(back, dim=-1)[0]
 
     def _jacobian(self, t: int) -> Tensor:
         """J_t as a matrix: row i is the gradient of output i, taken in row i of a batch of copies."""
@@ -117,6 +142,8 @@ def _within(part: Tensor, memory: Tensor) -> Tensor:
     return torch.zeros_like(memory, dtype=torch.float64) if slope is None else slope.double()
 
 
+WIDEST = 1024
+"""The Jacobian of a step that mixes units is formed for at most this many numbers of state."""
 WHOLE = 512
 """States up to this wide are multiplied whole; for wider ones, DIRECTIONS random directions of them."""
 DIRECTIONS = 64
@@ -130,7 +157,7 @@ LARGEST_LOG = 700.0
 
 
 class Dynamics(NamedTuple):
-    """Of one layer, along the text."""
+    """Dynamics of one layer along a text."""
 
     singular_values: dict[str, list[float]]
     """Of ∂s_t/∂s_{t−k} by k, largest first."""
@@ -222,7 +249,7 @@ POWERS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Spectrum(NamedTuple):
-    """Of one square matrix."""
+    """Eigenvalues of one square matrix."""
 
     eigenvalues: list[tuple[float, float]]
     """Real and imaginary part, largest |λ| first."""

@@ -212,7 +212,7 @@ def _extra(report: Report, finding: Finding, language: Language) -> str:
 
 
 def _token(report: Report) -> str:
-    """What a token of the text is: char, word, subword."""
+    """Return the kind of token: char, word or subword."""
     vocab = None if report.subject is None else report.subject.vocab
     return "" if vocab is None else vocab.tokenizer.kind
 
@@ -310,7 +310,7 @@ class Report:
         return [finding for finding in self.findings if finding.level > Level.UNKNOWN]
 
     def numbers(self, probe: str) -> JsonObject:
-        """Of a probe by name; empty where it did not run."""
+        """Return the numbers of a probe by name; empty if it did not run."""
         return next((m.numbers for m in self.measurements if m.finding.probe == probe), {})
 
     def as_dict(self, language: Language = "en") -> JsonObject:
@@ -394,7 +394,7 @@ def xray(
 
 
 def of_run(predictor: Predictor[Any], seed: int = 0) -> list[Measurement]:
-    """How a run was trained, and what its network makes of what it learned from."""
+    """Return how a run was trained, and its loss on the training set."""
     entries = predictor.run.metrics()
     found = [training(predictor, entries)]
     fit = measure_fit(predictor, entries, seed)
@@ -411,5 +411,5 @@ def of_run(predictor: Predictor[Any], seed: int = 0) -> list[Measurement]:
 
 
 def _without_time(predictor: Predictor[Any]) -> Measurement:
-    """Of a network in which nothing is carried along time: what is not measured."""
+    """Return the report of a network without a recurrence in time, which names the probes that do not apply."""
     return Measurement(Finding("network", Level.UNKNOWN, 0.0, 0.0, why_none(predictor)))

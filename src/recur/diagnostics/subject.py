@@ -153,7 +153,7 @@ class Subject:
 
     @property
     def options(self) -> TaskOptions | None:
-        """What the run was trained with."""
+        """Options that the run was trained with."""
         trained = self.language or self.predictor
         return None if trained is None else trained.task.options
 
@@ -357,7 +357,7 @@ def recurrent_parts(predictor: Predictor[Any], files: Sequence[str] | np.ndarray
 
 
 def why_none(predictor: Predictor[Any]) -> str:
-    """What is and is not looked at in a network without a recurrence in time."""
+    """Return the message that a network without a recurrence in time has no probes of it."""
     task = predictor.task
     return Message(
         "the network of this {task} run ({network}) has no recurrent layer over time: only its training is diagnosed, "
@@ -377,7 +377,7 @@ def chosen(parts: Sequence[Part], name: str) -> Part:
 def _read(
     predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any], nets: dict[str, Recurrent]
 ) -> dict[str, tuple[Tensor, Sequence[int] | None]]:
-    """What each of them read, and how long its rows are."""
+    """Return the input of each layer and the length of its rows."""
     found: dict[str, tuple[Tensor, Sequence[int] | None]] = {}
 
     def watch(name: str) -> Any:

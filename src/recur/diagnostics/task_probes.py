@@ -124,7 +124,7 @@ VANISHED = 0.01
 
 
 def leaf_depths(tree: EncodedTree) -> list[int]:
-    """How far each leaf lies below the root; nodes are numbered so that children come before their parents."""
+    """Return the depth of each leaf below the root; nodes are numbered so that children come before their parents."""
     depth = [0] * len(tree.children)
     for node in range(len(tree.children) - 1, -1, -1):
         for child in tree.children[node]:
@@ -133,7 +133,7 @@ def leaf_depths(tree: EncodedTree) -> list[int]:
 
 
 def heights(tree: EncodedTree) -> list[int]:
-    """How far each node stands above its lowest leaf."""
+    """Return the height of each node above its lowest leaf."""
     found: list[int] = []
     for below in tree.children:
         found.append(1 + max(found[child] for child in below) if below else 0)
@@ -290,7 +290,7 @@ MAX_SHOWN_CLASSES = 12
 
 
 class Judged(NamedTuple):
-    """What a model says of examples."""
+    """Predictions of a model on examples."""
 
     classes: Sequence[str]
     targets: list[int]
@@ -380,7 +380,7 @@ assert TranscriberPredictor not in JUDGES
 
 
 def classes(judged: Judged) -> Measurement:
-    """Which class is missed most, which it is taken for, and whether any is never said."""
+    """Find the class missed most often, the class it is confused with, and classes never predicted."""
     K = len(judged.classes)
     table = confusion(judged.targets, judged.predictions, K)
     occurring = table.sum(1)
@@ -415,7 +415,7 @@ def classes(judged: Judged) -> Measurement:
 
 
 def calibration(judged: Judged) -> tuple[list[dict[str, float]], float]:
-    """How sure it is and how often right, by tenths of the former; and the mean difference."""
+    """Compare confidence with accuracy in ten bins of confidence, and return the mean difference."""
     sure, right = np.array(judged.sure), np.array(judged.targets) == np.array(judged.predictions)
     bins = np.minimum((sure * BINS).astype(int), BINS - 1)
     rows, total = [], 0.0

@@ -35,7 +35,7 @@ TAIL = 4
 
 
 class UnitCorrelation(NamedTuple):
-    """How well one unit follows a feature."""
+    """Correlation of one unit with a feature of the text."""
 
     layer: str
     state: str
@@ -89,7 +89,7 @@ def _line_lengths(column: Series) -> Series:
 
 
 def _characters(token: str) -> str:
-    """Of a token of the text; a special one such as <unk> has none."""
+    """Return the characters of a token; a special token such as <unk> has none."""
     return "" if len(token) >= 4 and token[0] == "<" else token
 
 
@@ -174,7 +174,7 @@ def rank_units(
 
 
 def unit_features(subject: Subject, labels: Mapping[str, Sequence[float]] | None = None, top: int = 5) -> Measurement:
-    """Which units follow which feature of the text."""
+    """Find the unit that follows each feature of the text best."""
     ranked = rank_units(subject, labels, top)
     numbers = {"ranked": {name: [unit._asdict() for unit in units] for name, units in ranked.items()}}
     if not ranked:
@@ -196,14 +196,14 @@ def unit_features(subject: Subject, labels: Mapping[str, Sequence[float]] | None
 
 
 def similar_spans(subject: Subject, begin: int, end: int, layer: int = -1, top: int = 8) -> list[SimilarSpan]:
-    """Where else in the text the state is similar to that at the end of tokens begin … end (exclusive), best first."""
+    """Find spans whose state is similar to the state at the end of tokens begin … end (exclusive), best first."""
     return _similar(subject, subject, begin, end, layer, top)
 
 
 def similar_elsewhere(
     subject: Subject, other: Subject, begin: int, end: int, layer: int = -1, top: int = 8
 ) -> list[SimilarSpan]:
-    """Where in another text that the same network read, likewise."""
+    """Find similar spans in another text that the same network has read."""
     return _similar(subject, other, begin, end, layer, top)
 
 

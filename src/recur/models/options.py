@@ -100,7 +100,7 @@ class NetworkOptions(Options):
     text.
     """
 
-    backend: Literal["auto", "native", "cuda", "parallel", "torch", "loop"] = "auto"
+    backend: Literal["auto", "native", "cuda", "parallel", "torch", "chunk", "loop"] = "auto"
     """Backend of the recurrence; auto takes the first that can run."""
 
     def __post_init__(self) -> None:

@@ -215,13 +215,14 @@ def initialise(
     """
     name, number = parse_scheme(scheme)
     if name == "torch":
-        H = weights["weight_ih"].shape[0] // len(cell.gates)
+        H = cell.units(weights["weight_ih"].shape[0])
         bound = 1 / math.sqrt(H)  # written as torch writes it, so that the draws agree to the last bit
         for key in (k for k in weights if k not in cell.extras):
             nn.init.uniform_(weights[key], -bound, bound)
     else:
         fill_input, fill_recurrent = _fillers(name, number)
-        _each_block(weights["weight_ih"], len(cell.gates), fill_input)
+        for block in cell.blocks(weights["weight_ih"]):
+            fill_input(block)
         if "weight_hh" in weights:
             _each_block(weights["weight_hh"], len(cell.recurrent_gates) * cell.heads, fill_recurrent)
         if "weight_hr" in weights:

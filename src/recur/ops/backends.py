@@ -28,7 +28,7 @@ from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
 from recur.compiler.stage_tracing import staged
 from recur.errors import BackendError, unknown
-from recur.ops import loop, operator, parallel, torch_backend
+from recur.ops import chunk, loop, operator, parallel, torch_backend
 from recur.ops.call import ScanCall
 from recur.ops.loop import differentiate_by_loop
 
@@ -49,7 +49,8 @@ class NativeBackend:
         if reason := _mask_reason(call):
             return reason
         if staged(call.cell):
-            return stages().unsupported_reason(call)
+            missing: str | None = stages().unsupported_reason(call)
+            return missing
         if call.matmul_dtype and self.computes_in(call.dtype) != torch.float32:
             return f"it converts numbers of float32, and x is {str(call.dtype).removeprefix('torch.')}"
         if call.matmul_dtype == "int8" and torch.is_grad_enabled():
@@ -236,6 +237,7 @@ BACKENDS: dict[str, Backend] = {
     "cuda": CUDA,
     "parallel": parallel,
     "torch": torch_backend,
+    "chunk": chunk,
     "loop": loop,
 }
 """The backends by name, in the order in which `auto` tries them."""
@@ -262,8 +264,8 @@ def choose_backend(call: ScanCall, backend: str) -> Backend:
     if backend == "auto":
         for name, module in BACKENDS.items():
             reason = module.unsupported_reason(call)
-            if reason is None and module is CUDA:
-                reason = CUDA.slower_reason(call)
+            if reason is None and (module is CUDA or module is chunk):
+                reason = module.slower_reason(call)
             if reason is None:
                 call.trace.backend = name
                 return module

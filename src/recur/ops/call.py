@@ -103,7 +103,7 @@ class ScanCall:
 def split_inputs(call: ScanCall) -> list[tuple[Tensor, ...]]:
     """Return what every step reads as x besides its gates: inputs, noise, and whether it is training."""
     cell = call.cell
-    if not (cell.inputs or cell.noise):
+    if not (cell.call_inputs or cell.noise):
         return [()] * len(call.sizes)
     steps = list(zip(*(part.split(call.sizes) for part in call.step_inputs), strict=True))
     if not cell.noise:
@@ -201,9 +201,7 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
     U = weights.get("weight_ih")
     if U is None or U.dim() != 2:
         raise ShapeError(f"{who}: weights must hold weight_ih of (G·H, D), got {_shapes(weights)}")
-    H, rest = divmod(U.shape[0], len(cell.gates))
-    if rest or not H:
-        raise ShapeError(f"{who}: weight_ih must have H rows for each of {len(cell.gates)} gates, got {U.shape[0]}")
+    H = cell.units(U.shape[0])
     if U.shape[1] != D:
         raise ShapeError(f"{who}: x must be (B, T, D={U.shape[1]}), got {tuple(x.shape)}")
     if H % cell.heads:
@@ -269,13 +267,13 @@ def check_step_inputs(cell: Cell, inputs: Mapping[str, Tensor] | None, x: Tensor
     `raw` is x itself, and an input that is not given is 1.
     """
     given = dict(inputs or {})
-    names = [name for name in cell.inputs if name != "raw"]
+    names = [name for name in cell.call_inputs if name != "raw"]
     if strange := given.keys() - set(names):
         known = f"its inputs: {', '.join(names)}" if names else "it has none"
         raise OptionError(f"{_who(cell)} has no input {', '.join(sorted(strange))}; {known}")
     B, T, _ = x.shape
     found: dict[str, Tensor] = {}
-    for name, size in cell.inputs.items():
+    for name, size in cell.call_inputs.items():
         if name == "raw":
             found[name] = x
             continue

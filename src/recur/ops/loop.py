@@ -32,7 +32,7 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
     cell, weights, clip, mask, trace = call.cell, call.weights, call.bptt.clip, call.mask, call.trace
     x_of, h_of, s_of, i_of = (cell.tuple_of(role)._make for role in "xhsi")
     own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
-    G, R = len(cell.gates), len(cell.recurrent_gates)
+    R = len(cell.recurrent_gates)
     units = weights["weight_hr"].shape[1] if "weight_hr" in weights else None
 
     # U x_t + b for all steps in one matmul. split and not indexing: its gradient is concatenated once.
@@ -59,7 +59,7 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
             share = linear(factor, weights["weight_ih"], weights.get("bias_ih"))
             if trace.wanted:
                 share = trace.record_term("weight_ih", share, factor, first=taken)
-        x = x_of((*share.chunk(G, dim=-1), *own_inputs))
+        x = x_of((*cell.split(share), *own_inputs))
         if R:
             before = cell.multiplied(x, s, own)
             if mask is not None:

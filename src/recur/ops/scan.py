@@ -161,7 +161,7 @@ def _normalise(
         given = (weights, x, state, initial, mask, inputs)
         weights, x, state, initial, mask, inputs = (_cast(value, torch.float32) for value in given)
     widths = check_weights(cell, weights, x)
-    own = check_step_inputs(cell, inputs, x, widths[-1]) if inputs or cell.inputs else {}
+    own = check_step_inputs(cell, inputs, x, widths[-1]) if inputs or cell.call_inputs else {}
     if mask is not None:
         check_mask(cell, mask, B, widths[0], x)
     ends = None

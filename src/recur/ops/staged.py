@@ -211,7 +211,8 @@ class _Run:
         if self.record is not None:
             self.record(memory["d_state"], memory["d_share"][0], self._gate_products(memory, before))
         found: list[Tensor | None] = [*memory["d_share"], *memory["d_input"], *memory["sum"], *of_matrices]
-        found += [None] * len(memory["mask"]) + (memory["carried"] if self.started else [])
+        found += [None] * len(memory["mask"])
+        found += memory["carried"] if self.started else []
         return [part if want else None for part, want in zip(found, wanted, strict=True)]
 
     def _gate_products(
@@ -310,7 +311,7 @@ def _side_by_side(gradients: Sequence[WeightGradient]) -> list[list[WeightGradie
         last = groups[-1][-1] if groups else None
         if last is not None and gradient.a == last.a and not (gradient.transposed or last.transposed):
             here, there = gradient.dy, last.dy
-            if here.kind == there.kind == "d_share" and here.index == there.index + 1:
+            if here.kind == there.kind == "d_share" and here.at == there.at + 1:
                 groups[-1].append(gradient)
                 continue
         groups.append([gradient])

@@ -141,7 +141,8 @@ class Trace:
         return slope, self._joined(self._factors[name]).unflatten(-1, (heads, -1))
 
     def _blocks(self, name: str) -> int:
-        return len(self.cell.gates if name == "weight_ih" else self.cell.recurrent_gates)
+        """Return the number of blocks by gate; 1 for U, whose gates may have different widths."""
+        return 1 if name == "weight_ih" else len(self.cell.recurrent_gates)
 
     def _recorded(self, found: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if self._cell is None:

@@ -45,6 +45,7 @@ from recur.studio.prediction import mistakes, predict, samples
 from recur.studio.reports import POLICY, diagnosis, labs, parse_language, report_page, run_lab
 from recur.studio.runs import RunFolder, translate_summary
 from recur.studio.step import run_step, step
+from recur.studio.structures import structures
 from recur.studio.training import TrainingHandlers
 from recur.studio.workers import TextStream, WorkerPool
 from recur.utils.types import JsonObject
@@ -69,8 +70,9 @@ STANDALONE_VIEWS: dict[str, Callable[[JsonObject], JsonObject]] = {
     "labs": labs,
     "lab": run_lab,
     "step": step,
+    "structures": structures,
 }
-UNQUEUED = frozenset({"next", "saliency", "step", "unfold"})
+UNQUEUED = frozenset({"next", "saliency", "step", "structures", "unfold"})
 """Views that do not wait in the run's queue, because they are faster than a keystroke."""
 REPORT_VIEWS = frozenset({"diagnosis"})
 """Views of reports, which have a queue of their own."""
@@ -115,7 +117,7 @@ FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
 """Files of the page by name; a requested name is looked up, and never used as a path."""
 STYLES = (
     *("style", "curves", "runs", "train", "write", "predict", "see"),
-    *("gradients", "saliency", "step", "xray", "labs"),
+    *("gradients", "saliency", "step", "unfold", "xray", "labs"),
 )
 """Style sheets in the order in which they apply; the page loads all of them as styles.css."""
 BODY = 64 * 1024

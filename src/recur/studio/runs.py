@@ -94,8 +94,7 @@ def seconds_left(points: Sequence[JsonObject]) -> float | None:
 
 
 def thin_curve(values: Sequence[float | None], most: int = MAX_POINTS) -> list[int]:
-    """Which of these to draw: all, or of each of so many stretches the least and the largest, so that no peak is lost;
-    and the ends."""
+    """Return the indices of the points to draw: all of them, or the ends and the extremes of each stretch."""
     known = [k for k, value in enumerate(values) if value is not None]
     if len(known) <= most:
         return known
@@ -166,8 +165,10 @@ def measurements(path: Path, metric: str) -> JsonObject:
 
 
 def history(path: Path, points: Sequence[JsonObject]) -> JsonObject:
-    """Of one run: its options, its samples, and every curve with what it can be drawn over. What training itself gave
-    is drawn from the points on the way, if there are any, and the rest from the measurements."""
+    """Return the options, samples and curves of one run.
+
+    Curves of training come from `points`, the progress of a running job, if there are any, and else from its metrics.
+    """
     entries = read_jsonl(path / "metrics.jsonl")
     samples = {
         finite_or_none(entry.get("step")): str(entry.get("text", "")) for entry in read_jsonl(path / "samples.jsonl")

@@ -1,4 +1,4 @@
-"""The network of a run as Step takes it: one layer of Elman, LSTM or GRU, its embedding multiplied into U.
+"""Step view: one step of a cell with all its numbers, forward and backward, for toy weights or a run's network.
 
 A token's vector is a column of E, so U E has one column a token, and x is one-hot as in the notes. The numbers are
 compared with the network's own; a network that is not this, whatever its options, is refused.
@@ -60,13 +60,13 @@ class RunNetwork:
         return self.vocab.tokens[k]
 
     def telling_units(self, network: EquationNetwork, found: ForwardPass, count: int) -> list[int]:
-        """The units with the largest gradient along this text: a change of them changes the loss most."""
+        """Return the units with the largest gradient along this text; changing them changes the loss most."""
         k = network.equations.output
         norms = np.sqrt(np.sum([gradients[k] ** 2 for gradients in found.gradients], axis=0))
         return sorted(np.argsort(-norms, kind="stable")[:count].tolist())
 
     def difference(self, model: LoadedModel, found: ForwardPass, ids: list[int]) -> float:
-        """How far the network's own logits are, relative to the largest; refused where that is not rounding."""
+        """Return the relative difference to the network's own logits; raise RunError if it exceeds rounding."""
         with torch.no_grad():
             theirs = model.language.model(torch.tensor([ids[:-1]])).logits[0].double().numpy()
         ours = np.stack([step[-3] for step in found.values])
@@ -78,7 +78,7 @@ class RunNetwork:
 
 
 def equation_network(model: LoadedModel) -> RunNetwork:
-    """The weights of a run; refused where it has more than one layer, or another cell."""
+    """Return the weights of a run; raise RunError if it has several layers or another cell."""
     language = model.language
     network: LanguageModel = language.model
     name = language.run.path.name
@@ -155,7 +155,7 @@ KINDS = {("H",): "units", ("D",): "symbols", ("K",): "symbols", (): "one"}
 
 @dataclass
 class ShownUnits:
-    """Which of a network's units and symbols are shown: of eight units all."""
+    """Units and symbols of a network that are shown; up to eight units, all of them."""
 
     units: list[int]
     symbols: list[int]
@@ -182,7 +182,7 @@ class ShownUnits:
         return (self.index(rows)[:, None] * width + self.index(columns)).reshape(-1)
 
     def names(self, size: Size) -> list[str]:
-        """Of the places of a vector."""
+        """Return the labels of a vector's elements."""
         found: list[str] = []
         for part in size:
             found += [str(k) for k in self.units] if part == "H" else self.labels
@@ -241,7 +241,7 @@ def describe_step(
 
 
 def _order(network: EquationNetwork) -> list[int]:
-    """The nodes that are rows: the input and the states before the step, then all that is computed, in its order."""
+    """Return the nodes that are rows: input and previous states first, then computed nodes in order."""
     nodes = network.nodes
     leaves = [k for op in ("input", "before") for k, node in enumerate(nodes) if node.op == op]
     return leaves + [k for k, node in enumerate(nodes) if node.op not in ("input", "before", "weight", "number")]
@@ -287,7 +287,7 @@ def _node_entry(
 
 
 def _read(nodes: list[GraphNode], k: int) -> JsonObject:
-    """What a row reads: a weight, a number, or another row."""
+    """Return the operand of a row: a weight, a number, or another row."""
     node = nodes[k]
     if node.op == "number":
         return {"number": node.number}
@@ -324,7 +324,7 @@ def _weight_entry(
 
 
 def _other_units(node: GraphNode, value: Array, values: list[Array], shown: ShownUnits) -> list[float | str] | None:
-    """Of a product, what the units add that are not shown; of ŷ, how likely the symbols are that are not."""
+    """Return what hidden units add to a product, or the probability of the symbols that are not shown."""
     if node.op == "softmax" and len(shown.symbols) < len(value):
         return [finite(float(np.delete(value, shown.symbols).sum()))]
     if node.op != "product":
@@ -340,6 +340,8 @@ UNITS = 8
 """At most; of a larger network, so many are shown."""
 STEPS = 12
 """At most."""
+UPDATES = 100
+"""Updates of the weights, at most."""
 TYPED = "own"
 """The cell that is typed into the page."""
 
@@ -359,9 +361,12 @@ class EquationRequest:
 
 
 class StepTextRequest(RequestModel):
-    """Text that is stepped through."""
+    """Text that is stepped through, and the updates of the weights before."""
 
     text: str = "machine"
+    updates: Annotated[int, Field(ge=0, le=UPDATES)] = 0
+    rate: Annotated[float, Field(ge=0, le=10)] = 0.1
+    """Learning rate η of an update."""
 
 
 class ToyRequest(StepTextRequest):
@@ -374,7 +379,7 @@ class ToyRequest(StepTextRequest):
 
 
 def step(request: JsonObject) -> JsonObject:
-    """A cell with toy weights."""
+    """Return the steps of a cell with toy weights."""
     try:
         given = validate(ToyRequest, request)
         asked = _parse_request(given)
@@ -390,7 +395,7 @@ def step(request: JsonObject) -> JsonObject:
 
 
 def run_step(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """The network of a run, whole; of more than eight units, eight are shown."""
+    """Return the steps of a run's network; of more than eight units, eight are shown."""
     found: RunNetwork = equation_network(model)
     asked = EquationRequest(
         read_equations(found.text), found.cell, _check_text(validate(StepTextRequest, request).text), found.activation
@@ -436,7 +441,7 @@ def _check_text(text: str) -> str:
 
 
 def _units(request: JsonObject, H: int) -> list[int]:
-    """The units asked for; none for those that tell most."""
+    """Return the requested units; an empty list selects the units with the largest gradients."""
     if H <= UNITS:
         return list(range(H))
     given = request.get("shown", [])
@@ -453,14 +458,11 @@ def _compute_step(
     ids: list[int],
     shown: ShownUnits,
 ) -> JsonObject:
-    """The pass with all that was changed by hand, as an answer."""
+    """Run the forward and backward pass with all numbers changed by hand, and return the response."""
     weights = {name: value.copy() for name, value in weights.items()}
     x = np.eye(network.sizes["D"])[ids[:-1]]
     start = {name: np.zeros(network.sizes["H"]) for name in asked.equations.states}
-    for name, edits in _edits(request, "weights").items():
-        if name not in weights:
-            raise OptionError(Message("there is no weight {name}", name=repr(name[:40])))
-        _apply_edits(weights[name], shown.weight(network.shapes[name]), edits)
+    _edit_weights(request, network, weights, shown)
     for t, edits in _edits(request, "x").items():
         _apply_edits(x[_get_step(t, len(x))], shown.index(("D",)), edits)
     for name, edits in _edits(request, "start").items():
@@ -476,10 +478,19 @@ def _compute_step(
         indices = shown.index(network.nodes[k].size)
         held[_get_step(t, len(x)), k] = {int(indices[_shown_index(i, indices)]): value for i, value in edits.items()}
     found = network.run(weights, x, ids[1:], start, held)
+    losses = [finite(found.loss)]
+    given = validate(StepTextRequest, request)
+    for _ in range(given.updates):  # W ← W − η ∇W; numbers that were typed stay
+        for name in network.shapes:
+            weights[name] = weights[name] - given.rate * found.total(name, 0)
+        _edit_weights(request, network, weights, shown)
+        found = network.run(weights, x, ids[1:], start, held)
+        losses.append(finite(found.loss))
     code, refusal = _python(asked)
     return {
         **describe_step(asked.cell, network, weights, found, ids, shown, code),
         "start": {name: shown.numbers(value, ("H",)) for name, value in start.items()},
+        "losses": losses,
         "python": None if code is None else code.source,
         "no_python": refusal,
         "equations": asked.equations.text,
@@ -515,6 +526,13 @@ def _edits(request: JsonObject, name: str) -> Edits:
                 raise OptionError(Message("{name} has {got}, which is no number", name=name, got=repr(value)[:40]))
             found[place][int(k)] = float(value)
     return found
+
+
+def _edit_weights(request: JsonObject, network: EquationNetwork, weights: dict[str, Array], shown: ShownUnits) -> None:
+    for name, edits in _edits(request, "weights").items():
+        if name not in weights:
+            raise OptionError(Message("there is no weight {name}", name=repr(name[:40])))
+        _apply_edits(weights[name], shown.weight(network.shapes[name]), edits)
 
 
 def _shown_index(i: int, indices: NDArray[np.int64]) -> int:

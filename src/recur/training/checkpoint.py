@@ -16,6 +16,7 @@ from torch import Tensor
 from recur.compat import tree_map_only
 from recur.data.text.stream import ProcessShard
 from recur.errors import RunError
+from recur.training.events import Event
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ def _rank_suffix(rank: int) -> str:
     return f"/{rank}" if rank else ""
 
 
-def restore_checkpoint(trainer: Trainer) -> list[str]:
-    """Restore the newest intact checkpoint; return what was wrong with newer ones."""
+def restore_checkpoint(trainer: Trainer) -> list[Event]:
+    """Restore the newest intact checkpoint; return notes on newer ones, and warnings of what is lost."""
     weights = sum(value.numel() * value.element_size() for value in trainer.model.state_dict().values())
     entry, tensors, state, complaints = trainer.run.load_checkpoint(most=16 * weights + (1 << 28))
     where = f"{trainer.run.path / entry.file}"
@@ -101,7 +102,9 @@ def restore_checkpoint(trainer: Trainer) -> list[str]:
         if isinstance(error, RunError):
             raise
         raise RunError(f"{where} does not fit this run: {error}") from None
-    return [*complaints, *trainer.run.rewind(entry)]
+    # Training from an older checkpoint has the same result, but lost evaluations change the verdict.
+    notes = [Event("note", {"text": complaint}) for complaint in complaints]
+    return [*notes, *(Event("warning", {"text": lost}) for lost in trainer.run.rewind(entry))]
 
 
 def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) -> list[str]:

@@ -147,6 +147,10 @@ def resume(
         return Run.open(path, writing=True, trust=trust) if group.is_main else NullRun.open(path, trust=trust)
 
     with _process_restored(), _writing(Path(path), lambda: _main_first(group, open_run)) as run:
+        if not run.manifest.checkpoints:
+            raise RunError(
+                f"{path} has no checkpoint to resume from: it was saved to be used; train a new run --from it"
+            )
         options = options_of_run(run)
         if device is not None:
             options = move_options(options, pick_device(device))
@@ -154,8 +158,8 @@ def resume(
         task: Task[Any, Any, Any, Any] = task_of(here)
         data = task.read(run.vocabs)
         trainer = Trainer(run, task, data, callback, stop, group)
-        for damage in trainer.restore():
-            callback(Event("warning", {"text": damage}))
+        for event in trainer.restore():
+            callback(event)
         _check_equal(group, options, run.vocabs, f"{task.describe(data)}, step {trainer.step}")
         more = bool(epochs or steps or minutes)
         if more:

@@ -493,6 +493,6 @@ class Trainer:
         if self.step:
             self.measuring += self.group.from_rank0(lambda: time.monotonic() - begun)
 
-    def restore(self) -> list[str]:
-        """Restore the newest intact checkpoint; return what was wrong with newer ones."""
+    def restore(self) -> list[Event]:
+        """Restore the newest intact checkpoint; return notes on newer ones, and warnings of what is lost."""
         return restore_checkpoint(self)

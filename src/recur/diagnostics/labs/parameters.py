@@ -1,4 +1,4 @@
-"""How many numbers a model of sequences has, by how many tokens it spans (Deep Learning, section 10.2.3).
+"""Number of parameters of a sequence model, by the number of tokens that it spans (Deep Learning, section 10.2.3).
 
 table      k^τ: one for each sequence of τ tokens out of k
 n-grams    one probability for each n-gram that the text has, and one back-off weight for each that is a context:
@@ -35,7 +35,7 @@ class Network(NamedTuple):
 
 
 class CountedText(NamedTuple):
-    """What a text has of n-grams."""
+    """Number of distinct n-grams of a text, by order."""
 
     name: str
     tokens: int
@@ -43,7 +43,7 @@ class CountedText(NamedTuple):
     """Of each order, 1 first, as many as an n-gram model of the text keeps."""
 
     def of_order(self, n: int) -> int:
-        """What a model of order n keeps: probabilities of all orders up to n, weights of all below it."""
+        """Return how many numbers a model of order n stores: probabilities up to order n, weights below it."""
         return sum(self.ngrams[:n]) + sum(self.ngrams[: n - 1])
 
 

@@ -114,7 +114,7 @@ def truncation(seed: int = 0, lag: int = 10, steps: int = 150, T: int = 40) -> E
 
 
 def recall_accuracy(T: int, steps: int, seed: int, bptt: str) -> float:
-    """Of an LSTM after training with a mode of backpropagation."""
+    """Return the accuracy of an LSTM after training with a mode of backpropagation."""
     torch.manual_seed(seed)
     model = Recall(Recurrent("lstm", 3, 24, bptt=bptt, init=Init(forget_bias=0.0)))
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
@@ -130,7 +130,7 @@ def recall_accuracy(T: int, steps: int, seed: int, bptt: str) -> float:
 
 
 class GradientError(NamedTuple):
-    """How a mode's gradient of U and W differs from the full one, relative to its norm."""
+    """Difference between a mode's gradient of U and W and the full gradient, relative to its norm."""
 
     bias: float
     """‖E g − g_full‖, the mean over draws, where the mode draws."""
@@ -147,7 +147,7 @@ class GradientError(NamedTuple):
 
 
 def gradient_errors(seed: int, T: int, B: int = 16) -> dict[str, GradientError]:
-    """Of a fresh network that is to name the first symbol after every step."""
+    """Return the gradient errors of an untrained network whose target at every step is the first symbol."""
     torch.manual_seed(seed)
     net = Recurrent("lstm", 3, 16, init=Init(forget_bias=1.0))
     head = nn.Linear(16, 2)

@@ -34,12 +34,12 @@ LONGEST = 200
 
 
 def product_variance(n: int, v: float) -> float:
-    """Of n weights drawn apart, with mean 0 and variance v."""
+    """Return the variance of the product of n independent weights with mean 0 and variance v."""
     return v**n
 
 
 def power_variance(n: int, v: float) -> float:
-    """Of wⁿ, for one normal w with mean 0 and variance v."""
+    """Return the variance of wⁿ for one normal w with mean 0 and variance v."""
     mean = double_factorial(n - 1) if n % 2 == 0 else 0
     return v**n * float(double_factorial(2 * n - 1) - mean**2)
 

@@ -211,7 +211,7 @@ MAX_SIGNS = 150
 
 @dataclass
 class ExpressionTree:
-    """What an equation's right side is made of; `op` is an operation of graph.py, or a leaf: number, name, vector."""
+    """Tree of an equation's right side; `op` is an operation of graph.py, or a leaf: number, name, vector."""
 
     op: str
     token: EquationToken

@@ -1,4 +1,4 @@
-"""The same equations as a cell in a file of one's own: `recur train book.txt --cell typed.py:Typed`.
+"""Typed equations as a custom cell in a file: `recur train book.txt --cell typed.py:Typed`.
 
 A cell of recur sees the input and the first state through products that are made for it (x.g = U_g x + b_g and
 h.g = W_g h + b_hg of gate g), so that its step is pointwise and fast. Matrices of these two become gates; any other one
@@ -264,7 +264,7 @@ def _tuple(names: list[str]) -> str:
 
 
 def _tightness(text: str) -> int:
-    """Of a formula: what stands between its parts, outside all brackets."""
+    """Return the precedence of a formula's outermost operator."""
     depth, outside = 0, ""
     for sign in text:
         depth += (sign == "(") - (sign == ")")

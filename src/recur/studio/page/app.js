@@ -70,6 +70,7 @@ async function show() {
     const [{ runs }, open] = await Promise.all([fetchJson(`/api/runs?run=${encodeURIComponent(name)}`), opener(view)]);
     if (mine !== visits) return;
     frame(view, name, runs.find((run) => run.name === name && !run.error));
+    main.dataset.place = `${view.name}/${name}`;
     main.replaceChildren(el("h1", {}, t(`view_${view.name}`)), el("p", { class: "lead" }, t(`lead_${view.name}`)));
     if (view.reads) main.append(...runView(view, open, name, params, runs));
     else {

@@ -7,7 +7,7 @@ import { steps } from "./gradients_steps.js";
 import { reader } from "./reader.js";
 import { remember } from "./link.js";
 import { saliencyStrip } from "./saliency.js";
-import { isTyped, lastOf, startText, typed } from "./state.js";
+import { isTyped, lastOf, prefill, startText, typed } from "./state.js";
 import { metricLabel, t } from "./words.js";
 import "./gradients_words.js";
 
@@ -131,9 +131,8 @@ export function gradients(body, { name, params }) {
       el("div", { class: "grid" }, el("div", {}, curve, legend), facts)),
     card("", el("h2", {}, t("eigenvalues")), el("p", { class: "lead" }, t("lead_eigenvalues")), spectrum.place),
     clips);
-  startText(name, params).then((text) => {
-    area.value ||= shortened(text.trimEnd());
+  startText(name, params).then((text) => prefill(area, shortened(text.trimEnd()), () => {
     update();
     hangsOn();
-  }, update);
+  }), update);
 }

@@ -3,7 +3,7 @@
 import { card, el, fetchJson, latest, number, picker, runPath, slider, visible } from "./dom.js";
 import { remember } from "./link.js";
 import { heatMap } from "./see_map.js";
-import { lastOf, startText, typed } from "./state.js";
+import { lastOf, prefill, startText, typed } from "./state.js";
 import { t } from "./words.js";
 import "./see_words.js";
 
@@ -121,5 +121,5 @@ export function see(body, { name, params, run }) {
       run.task === "language" ? titled("similar_training", learned) : null)));
   const start = run.task === "language" ? startText(name, params)
     : fetchJson(runPath(name, "samples"), {}).then((given) => params.get("text") ?? given.examples[0].input);
-  start.then((drawn) => { area.value ||= drawn; update(); }, update);
+  start.then((drawn) => prefill(area, drawn, update), update);
 }

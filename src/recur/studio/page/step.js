@@ -8,12 +8,16 @@ import { rowsOf, weightsOf, worked } from "./step_rows.js";
 import { strip } from "./step_strip.js";
 import { equationsCard, takeAlong } from "./step_own.js";
 import { icon } from "./step_icons.js";
+import { picture } from "./step_picture.js";
+import { tour } from "./step_tour.js";
 import "./step_words.js";
 
 const CELLS = [["elman", "Elman"], ["lstm", "LSTM"], ["gru", "GRU"]];
-const FIRST = { cell: "elman", text: "machine", units: 4, seed: 0, run: "", shown: [], edits: {},
+const FIRST = { cell: "elman", text: "machine", units: 4, seed: 0, run: "", shown: [], edits: {}, updates: 0, rate: 0.1,
   equations: "z = σ(U_z x + W_z h + b_z)\nh' = (1 − z) ⊙ h + z ⊙ tanh(U x + W h + b)" };
 const KINDS = ["weights", "x", "start", "held"];
+const UPDATES = 100;  // at most, as the server has it
+const CLOSE = 0.05;  // a guess is right within 5 % of the number, or 0.01
 
 // A run that can be stepped through, as far as its summary tells; the server says more.
 const fits = (run) => !run.error && run.task === "language" && /^(elman|lstm|gru)(-relu|-sigmoid)?$/.test(run.architecture)
@@ -25,16 +29,21 @@ export function step(body, { runs, name, params }) {
   const past = [], future = [];
   const setup = el("div", { class: "row setup" }), own = el("div"), unrolled = el("div"), stepper = el("div", { class: "stepper" });
   const left = card("step-rows"), right = card("step-weights"), changes = el("div"), checked = el("p", { class: "hint" });
-  const look = el("p", { class: "look", id: "step-exact" }), take = el("div");
+  const look = el("p", { class: "look", id: "step-exact" }), take = el("div"), updates = el("div", { class: "update" });
+  const cellPicture = picture((part) => move({ k: found.rows.findIndex((row) => row.name === part && row.op !== "before") }));
+  const guide = tour(body, () => found, (to) => move(to));
+  const revealed = new Set();  // rows whose numbers were guessed: "t.k"
+  let quiz = false;
+  cellPicture.node.addEventListener("toggle", () => { if (found) cellPicture.fill(found, at, hidden); });
   body.classList.add("step-view");
-  body.replaceChildren(setup, own, card("unrolled", unrolled, stepper, look), changes,
+  body.replaceChildren(setup, guide.place, own, card("unrolled", unrolled, stepper, look), changes, cellPicture.node,
     el("div", { class: "grid step-grid" }, left, right), checked, take, el("p", { class: "hint" }, t("step_keys")));
 
   // Asking ---------------------------------------------------------------------------------------------
 
   const ask = latest(async (signal) => {
-    const { cell, text, units, seed, run, equations, shown, edits } = asked;
-    const request = { text, ...edits, ...(run ? { shown } : { cell, units, seed, ...(cell === "own" ? { equations } : {}) }) };
+    const { cell, text, units, seed, run, equations, shown, edits, updates: count, rate } = asked;
+    const request = { text, ...edits, ...(count ? { updates: count, rate } : {}), ...(run ? { shown } : { cell, units, seed, ...(cell === "own" ? { equations } : {}) }) };
     const answer = await fetchJson(run ? runPath(run, "step") : "/api/step", request, signal);
     ownCard?.examples(answer.examples);
     if (answer.mistake) return ownCard?.mistake(answer.mistake);
@@ -63,7 +72,11 @@ export function step(body, { runs, name, params }) {
   }
 
   // What numbers stand for is another thing after these: what was changed by hand goes.
-  const restart = (changed) => { at = { ...at, t: 0, k: 0, back: false }; change({ ...changed, edits: {} }); };
+  const restart = (changed) => {
+    at = { ...at, t: 0, k: 0, back: false };
+    revealed.clear();
+    change({ ...changed, edits: {}, updates: 0 });
+  };
 
   function edit(kind, key, place, value) {
     if (Number.isNaN(value)) return notice(t("step_no_number"));
@@ -111,6 +124,12 @@ export function step(body, { runs, name, params }) {
         title: t(`step_${key}`), "aria-label": t(`step_${key}`) }, sign);
       setup.replaceChildren(cell, labelled(t("step_text"), text), ...(asked.run ? (found?.units_of > 8 ? [labelled(t("step_shown"), shown)] : [])
         : [labelled(t("step_units"), units), labelled(t("step_seed"), seed)]), weights_ ?? "",
+        guide.start, el("label", { class: "quiz-choice" }, el("input", { type: "checkbox", "data-key": "quiz", checked: quiz, onchange: (event) => {
+          quiz = event.target.checked;
+          revealed.clear();
+          if (quiz) move({ back: false, t: 0, k: Math.max(0, found.rows.findIndex(({ op }) => op !== "input" && op !== "before")) });
+          else if (found) show();
+        } }), el("span", {}, t("step_quiz"))),
         el("span", { class: "tools" }, button("undo", () => travel(past, future), past.length, icon("undo")), button("redo", () => travel(future, past), future.length, icon("redo")),
           button("copy", copyLink, true, icon("link"))));
     });
@@ -146,10 +165,10 @@ export function step(body, { runs, name, params }) {
     at.k = Math.min(at.k, found.rows.length - 1);
     if (!again) {
       drawn = form;
-      rows = rowsOf(found, { go: (k) => move({ k }), look: inspect, edit: (row, place, value) => edit(...placeOf(row), place, value) });
+      rows = rowsOf(found, { go: (k) => move({ k }), look: inspect, guess, edit: (row, place, value) => edit(...placeOf(row), place, value) });
       weights = weightsOf(found, { edit: (weight, place, value) => edit("weights", weight, place, value), look: inspectWeight });
       left.replaceChildren(el("h2", { id: "step-title" }), rows.node);
-      right.replaceChildren(el("h2", {}, t("step_of_weights")), el("p", { class: "hint" }), weights.node);
+      right.replaceChildren(el("h2", {}, t("step_of_weights")), el("p", { class: "hint" }), updates, weights.node);
     }
     show();
     take.replaceChildren(takeAlong(found, asked.cell === "own" && !asked.run));
@@ -163,7 +182,10 @@ export function step(body, { runs, name, params }) {
     reveal(unrolled.firstChild, unrolled.querySelector("[aria-current]"), kept);
     left.firstChild.textContent = t("step_numbers", { t: at.t + 1 });
     right.querySelector("p").textContent = t(at.back ? "step_legend" : "step_shared");
-    rows.fill(at, marks);
+    body.classList.toggle("quiz", quiz);
+    rows.fill(at, marks, hidden);
+    keepFocus(updates, () => updates.replaceChildren(...updating()));
+    cellPicture.fill(found, at, hidden);
     weights.fill(at, (weight) => marksOf(asked.edits.weights?.[weight], "edited"));
     revealWeight();
     keepFocus(stepper, () => stepper.replaceChildren(...buttons(T)));
@@ -205,6 +227,41 @@ export function step(body, { runs, name, params }) {
         el("span", {}, `${t("step_loss")} `, el("b", { id: "whole-loss", title: exact(found.loss) }, exactShort(found.loss)))),
       at.back ? el("label", {}, all, el("span", {}, t("step_all"))) : "",
     ];
+  }
+
+  // Predict first ---------------------------------------------------------------------------------------
+
+  // The numbers of the current row and of all later ones are hidden until they are guessed or passed.
+  const hidden = (k) => quiz && !at.back && k >= at.k && !revealed.has(`${at.t}.${k}`)
+    && !["input", "before"].includes(found.rows[k].op);
+
+  function guess(row, place, number) {
+    const k = found.rows.indexOf(row), value = found.values[at.t][k][place];
+    const right = typeof value === "number" && Math.abs(number - value) <= Math.max(0.01, CLOSE * Math.abs(value));
+    revealed.add(`${at.t}.${k}`);
+    show();
+    look.replaceChildren(el("b", { class: right ? "right" : "fault" }, t(right ? "step_right" : "step_wrong")), ` ${exact(number)} · `);
+    const before = [...look.childNodes];
+    inspect(row, place);
+    look.prepend(...before);
+  }
+
+  // Gradient descent --------------------------------------------------------------------------------------
+
+  function updating() {
+    const rate = el("input", { type: "text", inputmode: "decimal", class: "rate", "data-key": "rate", "aria-label": t("step_rate"), onchange: () => {
+      const given = Number(rate.value.replace(",", "."));
+      if (given >= 0 && given <= 10 && given !== asked.rate) change({ rate: given }); else rate.value = String(asked.rate);
+    } });
+    rate.value = String(asked.rate);
+    const made = asked.updates, losses = found.losses ?? [found.loss];
+    const one = el("button", { type: "button", class: "main", "data-key": "update", disabled: made >= UPDATES,
+      onclick: () => change({ updates: asked.updates + 1 }) }, "W ← W − η ∇W");
+    const ten = el("button", { type: "button", "data-key": "update-10", disabled: made + 10 > UPDATES, onclick: () => change({ updates: asked.updates + 10 }) }, "× 10");
+    return [el("div", { class: "row tight" }, one, ten, el("label", {}, el("span", {}, "η"), rate),
+      made ? el("button", { type: "button", "data-key": "untrain", onclick: () => change({ updates: 0 }) }, t("step_untrain")) : ""),
+    el("p", { class: "hint", id: "step-updates", role: "status" }, made ? t("step_updated", { n: made, before: exactShort(losses[0]), after: exactShort(losses.at(-1)) })
+      : t("step_update_hint"))];
   }
 
   const exactShort = (value) => (typeof value === "number" ? value.toFixed(4) : String(value));
@@ -254,6 +311,7 @@ export function step(body, { runs, name, params }) {
 
   function inspect(row, place) {
     const k = found.rows.indexOf(row), value = found.values[at.t][k][place], slope = found.gradients[at.t][k][place];
+    if (hidden(k)) return look.replaceChildren(el("span", { class: "math" }, formula(row.symbol)), ` = ${t("step_guess")} `, worked(found, row, place, at.t));
     const label = row.labels[place], how = marks(row)[place] === "held" ? t("step_held") : worked(found, row, place, at.t);
     say(row.symbol, label, value, how, at.back ? slope : null);
   }
@@ -317,8 +375,8 @@ export function step(body, { runs, name, params }) {
   // The link -------------------------------------------------------------------------------------------
 
   function values() {
-    const { cell, text, units, seed, run, equations, shown, edits } = asked;
-    return { cell: run ? "" : cell, text, units: run ? "" : units, seed: run ? "" : seed, run, equations: cell === "own" && !run ? equations : "",
+    const { cell, text, units, seed, run, equations, shown, edits, updates: count, rate } = asked;
+    return { updates: count || "", rate: count ? rate : "", cell: run ? "" : cell, text, units: run ? "" : units, seed: run ? "" : seed, run, equations: cell === "own" && !run ? equations : "",
       shown: run ? shown.join(" ") : "", at: `${at.back ? "b" : "f"}${at.t}.${at.k}${at.all ? "a" : ""}`,
       edits: Object.keys(edits).length ? JSON.stringify(edits) : "" };
   }
@@ -334,7 +392,8 @@ export function step(body, { runs, name, params }) {
       if (given && typeof given === "object") edits = Object.fromEntries(KINDS.filter((kind) => given[kind]).map((kind) => [kind, given[kind]]));
     } catch { /* somebody's own: without */ }
     return { cell, text: link.get("text") ?? FIRST.text, units: whole("units", 1, 8, FIRST.units), seed: whole("seed", 0, 999999, FIRST.seed),
-      run: link.get("run") ?? "", equations: link.get("equations") ?? (cell === "own" ? FIRST.equations : ""), shown: (link.get("shown")?.match(/\d+/g) ?? []).map(Number), edits };
+      run: link.get("run") ?? "", equations: link.get("equations") ?? (cell === "own" ? FIRST.equations : ""), shown: (link.get("shown")?.match(/\d+/g) ?? []).map(Number), edits,
+      updates: whole("updates", 0, UPDATES, 0), rate: Math.min(10, Math.max(0, Number(link.get("rate") ?? FIRST.rate) || FIRST.rate)) };
   }
 
   controls();

@@ -7,9 +7,9 @@ const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
 
 // rows and columns are labels; a vector has rows [""] . `edit(place, number)` is told what was typed, null for nothing;
 // `look(place)` which number is looked at. Returns its element and a function that fills it.
-export function grid({ label, rows, columns, edit, look, corner = "" }) {
+export function grid({ label, rows, columns, edit, look, guess = () => {}, corner = "" }) {
   const cells = rows.flatMap((row, r) => columns.map((column, c) => cell(label, row, column, r * columns.length + c)));
-  let values = [], current = 0;
+  let values = [], current = 0, secret = false;
 
   function cell(name, row, column, place) {
     const input = el("input", { class: "n", type: "text", inputmode: "text", autocomplete: "off", spellcheck: "false",
@@ -19,9 +19,9 @@ export function grid({ label, rows, columns, edit, look, corner = "" }) {
     return { input, under, td: el("td", {}, input, ...under) };
   }
 
-  const shown = (place) => short(values[place]);
-  const whole = (place) => exact(values[place]);
-  const dirty = (input, place) => ![whole(place), shown(place)].includes(input.value) && typed(input.value) !== values[place];
+  const shown = (place) => (secret ? "" : short(values[place]));
+  const whole = (place) => (secret ? "" : exact(values[place]));
+  const dirty = (input, place) => (secret ? input.value.trim() !== "" : ![whole(place), shown(place)].includes(input.value) && typed(input.value) !== values[place]);
 
   function focus(place) {
     cells[current].input.tabIndex = -1;
@@ -33,7 +33,9 @@ export function grid({ label, rows, columns, edit, look, corner = "" }) {
     const { input } = cells[place];
     if (!dirty(input, place)) return;
     const number = typed(input.value);
-    if (Number.isNaN(number)) {
+    if (secret && typeof number === "number" && !Number.isNaN(number)) guess(place, number);
+    else if (secret) input.value = "";
+    else if (Number.isNaN(number)) {
       input.value = document.activeElement === input ? whole(place) : shown(place);
       edit(place, NaN);
     } else edit(place, number);
@@ -80,10 +82,11 @@ export function grid({ label, rows, columns, edit, look, corner = "" }) {
   });
 
   // numbers; under: up to two numbers below each, null for none; marks: "held" or "edited" by place; scale of colours.
-  // lines: { name, numbers, slope } to be read below, in the same columns.
-  function fill({ numbers, under = [], marks = {}, scale = 1, column = "", lines = [] }) {
+  // lines: { name, numbers, slope } to be read below, in the same columns. hidden: no number is shown, and a typed one is a guess.
+  function fill({ numbers, under = [], marks = {}, scale = 1, column = "", lines = [], hidden = false }) {
     const typing = cells.map(({ input }, place) => document.activeElement === input && dirty(input, place));
     values = numbers;
+    secret = hidden;
     foot.replaceChildren(...lines.flatMap(({ name, numbers: own, slope }) => [
       el("tr", {}, el("td", { colspan: String(columns.length), class: "name" }, name)),
       own ? el("tr", { class: slope ? "slope" : "other" }, own.map((value) => el("td", { title: exact(value) }, short(value)))) : null,
@@ -91,10 +94,11 @@ export function grid({ label, rows, columns, edit, look, corner = "" }) {
     cells.forEach(({ input, under: below, td }, place) => {
       const value = numbers[place], focused = document.activeElement === input;
       if (!typing[place] || !dirty(input, place)) input.value = focused ? whole(place) : shown(place);
-      input.title = exact(value);
-      const size = typeof value === "number" ? Math.min(Math.abs(value) / scale, 1) : 0;
+      input.title = hidden ? "" : exact(value);
+      input.placeholder = hidden ? "?" : "";
+      const size = !hidden && typeof value === "number" ? Math.min(Math.abs(value) / scale, 1) : 0;
       td.style.setProperty("--v", size.toFixed(3));
-      td.className = [value > 0 ? "plus" : "minus", marks[place] ?? "", columns[place % columns.length] === column && column ? "on" : ""].join(" ");
+      td.className = [hidden ? "secret" : value > 0 ? "plus" : "minus", marks[place] ?? "", columns[place % columns.length] === column && column ? "on" : ""].join(" ");
       below.forEach((line, k) => {
         const own = under[k]?.[place];
         line.textContent = own === undefined || own === null ? "" : short(own);

@@ -19,10 +19,10 @@ function codeLine(line) {
 }
 
 // `edit(place among all numbers, k, number)`, `look(…)`: see step.js.
-export function rowsOf(found, { edit, look, go }) {
+export function rowsOf(found, { edit, look, go, guess }) {
   const made = found.rows.map((row, k) => {
     const numbers = grid({ label: spoken(row.symbol), rows: [""], columns: row.labels.map(labelOf),
-      edit: (place, value) => edit(row, place, value), look: (place) => look(row, place) });
+      edit: (place, value) => edit(row, place, value), look: (place) => look(row, place), guess: (place, value) => guess(row, place, value) });
     const math = el("div"), code = el("div");
     const node = el("section", { class: "step-row", "data-node": String(row.node), "aria-label": spoken(row.symbol),
       onclick: (event) => { if (event.target === event.currentTarget || event.target.closest(".math")) go(k); } },
@@ -32,13 +32,13 @@ export function rowsOf(found, { edit, look, go }) {
   });
 
   // What is seen at a moment: step, row, direction.
-  function fill(at, marks) {
+  function fill(at, marks, hidden) {
     made.forEach(({ row, numbers, math, code, node }, k) => {
       const reached = at.back && (at.all || k >= at.k);
       const values = found.values[at.t][k], slopes = found.gradients[at.t][k];
       const state = found.states.find((one) => one.node === row.node);
-      numbers.fill({ numbers: values, under: reached ? [slopes] : [], marks: marks(row),
-        lines: [...(reached && state ? parts(at, state) : []), ...others(at, k, row)],
+      numbers.fill({ numbers: values, under: reached ? [slopes] : [], marks: marks(row), hidden: hidden(k),
+        lines: hidden(k) ? [] : [...(reached && state ? parts(at, state) : []), ...others(at, k, row)],
         scale: row.kind === "one" ? 3 : row.op === "sum" || row.op === "product" ? 2 : 1 });
       node.classList.toggle("now", k === at.k);
       node.classList.toggle("later", at.back ? !reached : k > at.k);

@@ -35,5 +35,22 @@ words({
   step_state_before: "the state before this step", step_input: "one-hot: which symbol is read", step_start: "the state before the first step",
   step_elman_h: "the state", step_lstm_f: "forget gate", step_lstm_i: "input gate", step_lstm_g: "candidate, c̃", step_lstm_o: "output gate",
   step_lstm_c: "the memory", step_lstm_h: "the state, and the output", step_gru_r: "reset gate", step_gru_z: "update gate", "step_gru_h̃": "candidate",
+  step_quiz: "predict first", step_guess: "? Work it out and type it:", step_right: "Right.", step_wrong: "Not quite. You said",
+  step_rate: "learning rate η", step_untrain: "Undo all updates",
+  step_update_hint: "One step of gradient descent: every weight changes by −η times its gradient. Numbers that you typed stay.",
+  step_updated: "Updates: {n}. Loss of all steps: {before} before, {after} now.",
+  step_picture: "Picture of the cell", step_picture_hint: "Squares next to a gate: its units at this step, red above 0, blue below 0, "
+    + "darker for larger numbers. Click a gate to go to its row.",
+  tour_start: "Tour", tour_next: "Next", tour_previous: "Back", tour_end: "End the tour",
+  tour_text: "The text, one character per step. Each tile: the input below, the state h in the middle, the next character on top, "
+    + "and how likely the network thinks it is.",
+  tour_cell: "The state. Each unit is tanh of U x + W h + b. Point at a number to see how it was made.",
+  tour_shared: "Step 2 uses the same U, W and V as step 1. Only x and the state before differ.",
+  tour_output: "The output layer: logits, softmax, and the loss −log ŷ of the correct character.",
+  tour_edit: "Every number can be changed. A number that you type here is held, and everything after it follows.",
+  tour_back: "The backward pass starts at the loss of the last step and goes through the same rows in the opposite order.",
+  tour_state: "The gradient of a state has two parts: from its own output, and from the next step through Wᵀ.",
+  tour_sums: "At step 1 every weight has its whole gradient: the sum of the parts of all steps.",
+  tour_update: "Now train: each click changes all weights by −η∇ and computes everything again. Watch the loss fall.",
   step_gru_h: "the state", step_at_end: "All gradients are there: each sum is ∇ of its weight.",
 });

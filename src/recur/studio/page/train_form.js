@@ -78,12 +78,13 @@ export function form(about, tasks, started) {
     error.textContent = "";
     const task = current();
     if (task.text && !from.has()) { error.textContent = t("train_no_text"); return; }
+    const typed = name.value;
     start.disabled = true;
     try {
-      const text = task.text ? await from.text(name.value) : "";
-      const { name: made } = await fetchJson("/api/train", { task: task.name, text, options: chosen(task, kept.typed), name: name.value,
+      const text = task.text ? await from.text(typed) : "";
+      const { name: made } = await fetchJson("/api/train", { task: task.name, text, options: chosen(task, kept.typed), name: typed,
         keep: kept.keep });
-      name.value = "";
+      if (name.value === typed) name.value = "";  // the next name may be typed before the answer arrives
       notice("");
       started(made);
     } catch (failed) {

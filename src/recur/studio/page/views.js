@@ -20,7 +20,7 @@ export const VIEWS = [
   { name: "gradients", group: "model", reads: language },
   { name: "xray", group: "model", reads: () => true },
   { name: "step", group: "learning" },
-  { name: "unfold", group: "learning", reads: language },
+  { name: "unfold", group: "learning" },
   { name: "labs", group: "learning" },
 ];
 

@@ -4,7 +4,7 @@ import { card, el, latest, number, post, runPath, slider, visible } from "./dom.
 import { remember } from "./link.js";
 import { reader } from "./reader.js";
 import { saliencyStrip } from "./saliency.js";
-import { isTyped, startText, typed } from "./state.js";
+import { isTyped, prefill, startText, typed } from "./state.js";
 import { undoable } from "./undo.js";
 import { language, t } from "./words.js";
 import "./write_words.js";
@@ -114,11 +114,10 @@ export function write(body, { name, params }) {
     el("div", { class: "stack" },
       card("", el("div", { class: "row" }, title, entropy), bars, unknown, el("p", { class: "legend" }, t("bars_hint"))),
       card("", controls))));
-  startText(name, params).then((text) => {
-    if (!area.value) area.value = isTyped() ? text : text.split(/(?<=\s)/).slice(0, 3).join("");
+  startText(name, params).then((text) => prefill(area, isTyped() ? text : text.split(/(?<=\s)/).slice(0, 3).join(""), () => {
     if (!isTyped()) example = area.value;
     undo.start();
     update();
-  }, update);
+  }), update);
   return () => stream?.abort();
 }

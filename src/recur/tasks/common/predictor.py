@@ -419,6 +419,11 @@ class Predictor(ABC, Generic[ModelT]):
         """Run the diagnostics of the network: `recur.xray(model)`."""
         return importlib.import_module("recur.diagnostics").xray(self, text, **options)  # which looks at predictors
 
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Save the model in the layout of the Hugging Face Hub: no checkpoints, no training data, and a model card."""
+        path: Path = importlib.import_module("recur.exchange").save_pretrained(self, folder)  # which opens predictors
+        return path
+
     def find_texts(self, *parts: str) -> None:
         """Update the options to the current paths of the run's texts, which must be unchanged."""
         self.task.options = with_run_texts(self.run, self.task.options, parts, self.changed_text, self.allow_path)

@@ -153,8 +153,8 @@ class Study:
         self.optuna = import_optuna()
         self.record = record
         self.spaces = {name: self._distribution(space) for name, space in record.search.items()}
-        direction = "maximize" if metric_of(record.metric).higher else "minimize"
-        self.study = self.optuna.create_study(study_name="sweep", direction=direction, pruner=self._pruner())
+        self.direction = "maximize" if metric_of(record.metric).higher else "minimize"
+        self.study = self.optuna.create_study(study_name="sweep", direction=self.direction, pruner=self._pruner())
         for trial in record.trials:
             self._add(trial)
 

@@ -27,7 +27,15 @@ from recur.training import Callback, Event, Outcome, resume, train
 from recur.training.in_memory_data import InMemoryData
 from recur.training.sweeps.record import PRUNERS, Pruner, SweepRecord, Trial, is_sweep
 from recur.training.sweeps.results import Sweep
-from recur.training.sweeps.search import SearchRequest, Study, import_optuna, resolve_search, silence_optuna
+from recur.training.sweeps.search import (
+    SearchRequest,
+    Study,
+    TrialMonitor,
+    import_optuna,
+    resolve_search,
+    silence_optuna,
+)
+from recur.training.sweeps.storage import StorageTrials
 from recur.utils.trust import check_cells, name_cell
 
 Watcher = Callable[[Trial], object]
@@ -43,6 +51,7 @@ def sweep(
     search: SearchRequest = None,
     pruner: Pruner = "median",
     total_minutes: float | None = None,
+    storage: str | None = None,
     out: str | Path | None = None,
     watcher: Watcher | None = None,
     callback: Callback | None = None,
@@ -58,6 +67,7 @@ def sweep(
                      the task's own search
     pruner           median: stop a trial that is worse than the median of the others at this point; hyperband; or none
     total_minutes    start no trial after so many minutes
+    storage          Optuna storage that several processes share: a database URL, or a journal file
     out              folder of the sweep; by default sweeps/NAME. An existing sweep is resumed
     trust            execute custom cells that an existing sweep folder names, though you have not trained with them
 
@@ -106,9 +116,8 @@ def sweep(
     )
     _begin(folder, record)
     check_texts_of_file(with_paths(dict(record.options), folder), folder, named_by_user=True)
-    return _SweepRunner(folder, SweepRecord.read(folder), watcher, callback, interrupt, trust).run(
-        trials, total_minutes
-    )
+    runner = _SweepRunner(folder, SweepRecord.read(folder), watcher, callback, interrupt, trust, storage)
+    return runner.run(trials, total_minutes)
 
 
 def resume_sweep(
@@ -116,6 +125,7 @@ def resume_sweep(
     *,
     trials: int = 30,
     total_minutes: float | None = None,
+    storage: str | None = None,
     allow_path: Sequence[str | Path] = (),
     watcher: Watcher | None = None,
     callback: Callback | None = None,
@@ -130,7 +140,7 @@ def resume_sweep(
     checked("trials", trials, Count)
     record = SweepRecord.read(Path(folder))
     check_texts_of_file(with_paths(dict(record.options), Path(folder)), Path(folder), allow_path)
-    return _SweepRunner(Path(folder), record, watcher, callback, interrupt, trust).run(trials, total_minutes)
+    return _SweepRunner(Path(folder), record, watcher, callback, interrupt, trust, storage).run(trials, total_minutes)
 
 
 def _begin(folder: Path, record: SweepRecord) -> None:
@@ -177,6 +187,35 @@ class _TrialStop(threading.Event):
         return super().is_set() or self.outer.is_set()
 
 
+class FolderTrials:
+    """Trials of a sweep in the sweep.json of its folder, which one process at a time runs."""
+
+    def __init__(self, folder: Path, record: SweepRecord) -> None:
+        self.folder, self.record = folder, record
+
+    def trials(self) -> list[Trial]:
+        return self.record.trials
+
+    def begin(self, trials: int) -> tuple[Trial, TrialMonitor | None] | None:
+        """Return the trial that was stopped, or a new one; None if there are enough."""
+        unfinished = next((trial for trial in self.record.trials if trial.state == "running"), None)
+        if unfinished is None and len(self.record.trials) >= trials:
+            return None
+        number = len(self.record.trials) if unfinished is None else unfinished.number
+        monitor = None
+        if number:  # the first trial has the task's defaults
+            monitor = Study(self.record).ask(number, None if unfinished is None else unfinished.params)
+        return unfinished or Trial(number, {} if monitor is None else monitor.params), monitor
+
+    def keep(self, trial: Trial) -> None:
+        """Store the state of a trial."""
+        self.record.trials[trial.number :] = [trial]
+        self.record.write(self.folder)
+
+    def release(self) -> None:
+        """Nothing is claimed: the folder is locked as a whole."""
+
+
 class _SweepRunner:
     """Process that runs the trials of a sweep, one after the other."""
 
@@ -188,10 +227,13 @@ class _SweepRunner:
         callback: Callback | None,
         stop: threading.Event | None,
         trust: bool,
+        storage: str | None = None,
     ) -> None:
         self.folder, self.record, self.trust = folder, record, trust
         self.watcher, self.callback = watcher or (lambda trial: None), callback or (lambda event: None)
         self.stop = stop or threading.Event()
+        self.shared = storage is not None
+        self.source = FolderTrials(folder, record) if storage is None else StorageTrials(folder, record, storage)
 
     def run(self, trials: int, total_minutes: float | None) -> Sweep:
         if total_minutes is not None:
@@ -199,31 +241,29 @@ class _SweepRunner:
         begun = time.monotonic()
         check_cells([with_paths({"cell": cell}, self.folder)["cell"] for cell in self.record.cells()], self.trust)
         with self._held(), silence_optuna():
-            while not self.stop.is_set():
-                unfinished = [trial for trial in self.record.trials if trial.state == "running"]
-                if not unfinished and len(self.record.trials) >= trials:
+            while not self.stop.is_set() and (total_minutes is None or time.monotonic() - begun < 60 * total_minutes):
+                if (found := self.source.begin(trials)) is None:
                     break
-                if total_minutes is not None and time.monotonic() - begun > 60 * total_minutes:
-                    break
-                self._trial(unfinished[0] if unfinished else None)
+                try:
+                    self._trial(*found)
+                finally:
+                    self.source.release()
+            if self.shared:
+                self.record.trials = self.source.trials()
         return Sweep(self.folder, self.record, self.stop.is_set())
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Hold the lock of the folder: one process at a time."""
-        lock = Lock(self.folder)
+        """Hold the lock of the folder: one process at a time, unless a storage decides who runs what."""
+        lock = None if self.shared else Lock(self.folder)
         try:
             yield
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
 
-    def _trial(self, begun: Trial | None) -> None:
+    def _trial(self, trial: Trial, monitor: TrialMonitor | None) -> None:
         """Run a new trial, or resume one."""
-        number = len(self.record.trials) if begun is None else begun.number
-        monitor = None
-        if number:  # the first trial has the task's defaults
-            monitor = Study(self.record).ask(number, None if begun is None else begun.params)
-        trial = begun or Trial(number, {} if monitor is None else monitor.params)
         self._keep(trial)
         self.watcher(trial)
         measured: list[float] = []
@@ -245,8 +285,11 @@ class _SweepRunner:
         except TrainingError as error:
             trial = dataclasses.replace(trial, state="failed", measured=tuple(measured), why=str(error))
         except RecurError as error:
-            if not any(trial.state == "complete" for trial in self.record.trials):
-                self._forget(trial)  # the options of this trial are not the cause
+            if not any(trial.state == "complete" for trial in self.source.trials()):
+                if self.shared:
+                    self._keep(dataclasses.replace(trial, state="failed", why=str(error)))
+                else:
+                    self._forget(trial)  # the options of this trial are not the cause
                 raise
             trial = dataclasses.replace(trial, state="failed", measured=tuple(measured), why=str(error))
         else:
@@ -269,7 +312,7 @@ class _SweepRunner:
     def _sizes(self) -> dict[str, object]:
         """Return the sizes that were auto-configured for the first trial; the others use them if not searched."""
         sizes = task_class(self.record.task).sizes
-        path = self.folder / self.record.trials[0].run
+        path = self.folder / "trial-000"
         if not sizes or not is_run(path):
             return {}
         o = options_of_run(Run.open(path, trust=self.trust))
@@ -293,8 +336,7 @@ class _SweepRunner:
         )
 
     def _keep(self, trial: Trial) -> None:
-        self.record.trials[trial.number :] = [trial]
-        self.record.write(self.folder)
+        self.source.keep(trial)
 
     def _forget(self, trial: Trial) -> None:
         del self.record.trials[trial.number :]

@@ -1,0 +1,1 @@
+"""Models that go to and come from other libraries."""
