@@ -2,6 +2,7 @@
 
 python -m bench                        the backends of scan beside PyTorch
 python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
+python -m bench matrix                 matrix states: the chunkwise form beside the step form
 python -m bench gpu                    one layer on a GPU beside cuDNN and FlashRNN, any cell
 python -m bench gpu-training           training steps on a GPU beside cuDNN by hand, and each part of one
 python -m bench memory                 cells × tasks of long memory: steps and seconds until solved
@@ -47,6 +48,7 @@ from bench import (
     export_step,
     gpu,
     gpu_training,
+    matrix,
     memory,
     overfitting,
     scaling,
@@ -82,6 +84,11 @@ def main() -> None:
     at_once.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
     at_once.add_argument("--match", default="", help="only rows whose name contains this")
     at_once.add_argument("--out", type=Path, default=RESULTS / "affine.json", help="where the JSON goes")
+    of_matrices = suites.add_parser("matrix", help="matrix states: the chunkwise form beside the step form")
+    of_matrices.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    of_matrices.add_argument("--rounds", type=int, default=3, help="how often each side runs (3)")
+    of_matrices.add_argument("--match", default="", help="only rows whose name contains this")
+    of_matrices.add_argument("--out", type=Path, default=RESULTS / "matrix.json", help="where the JSON goes")
     on_gpu = suites.add_parser("gpu", help="one layer on a GPU beside cuDNN and FlashRNN")
     on_gpu.add_argument("--match", action="append", default=[], help="only rows whose name contains this; repeat it")
     on_gpu.add_argument("--shape", action="append", default=[], type=gpu.shape_of, help="B,T,H, in place of the grid's")
@@ -223,7 +230,13 @@ def main() -> None:
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
-    runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
+    runs |= {
+        "defaults": run_defaults,
+        "affine": run_affine,
+        "matrix": run_matrix,
+        "truncation": run_truncation,
+        "calls": run_calls,
+    }
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
     runs |= {"sizing": run_sizing, "export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
     runs |= {"studio": run_studio, "speed": run_speed, "overfitting": run_overfitting}
@@ -293,6 +306,10 @@ def _compare(contests: Iterable[Contest], options: argparse.Namespace) -> None:
             times = math.exp(-statistics.fmean(map(math.log, ratios)))
             print(f"native, forward + backward, {threads} threads: {times:.2f} times torch.nn's rate (geometric mean)")
     _write(options.out, report(results))
+
+
+def run_matrix(options: argparse.Namespace) -> None:
+    _write(options.out, matrix.measure(options.device, options.rounds, options.match))
 
 
 def run_affine(options: argparse.Namespace) -> None:

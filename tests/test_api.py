@@ -93,7 +93,7 @@ def test_resume_compares_with_the_baseline_again(book: str, capsys: pytest.Captu
     assert more["baselines"][0]["name"].endswith("-gram")
     assert run(["resume", "r", "--steps", "2"]) == 0
     shown = capsys.readouterr()
-    assert "to beat:" in shown.err
+    assert "baseline:" in shown.err
     assert "-gram" in shown.out
     with pytest.raises(OptionError, match="minutes must be above 0"):
         resume("r", minutes=-1)

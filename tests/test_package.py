@@ -111,7 +111,7 @@ def test_import_alone_does_not_import_torch() -> None:
 def test_every_cell_names_its_paper_and_what_differs_from_torch() -> None:
     for name in recur.cell_names():
         words = type(recur.make_cell(name)).__doc__ or ""
-        assert any(str(year) in words for year in range(1990, 2026)), name
+        assert any(str(year) in words for year in range(1990, 2027)), name
         assert "torch.nn" in words, name
         assert "'" in words, f"{name} has no equation"
 

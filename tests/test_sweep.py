@@ -359,7 +359,7 @@ def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None
         (["sweep", file, "--task", "classify", "--horizon", "3"], "--horizon belongs to forecast"),
         (["sweep", file, "--task", "classify", "--search", "hidden_size"], "with different settings"),
         (["sweep", "--resume", "none"], "none is not a sweep"),
-        (["sweep", file], "say what to learn from it"),
+        (["sweep", file], "choose a task"),
     ):
         assert run(arguments) == 2
         assert says in capsys.readouterr().err
@@ -384,7 +384,7 @@ def test_ctrl_c_says_how_to_go_on(
     monkeypatch.setattr(Trainer, "train_on", interrupted)
     flags = ["--task", "classify", "--steps", "6", "--batch-size", "8", "--threads", "1", "--search", "hidden_size=4:8"]
     assert run(["sweep", file, *flags, "--trials", "2"]) == 130
-    assert "go on with: recur sweep --resume sweeps/texts" in capsys.readouterr().err
+    assert "resume with: recur sweep --resume sweeps/texts" in capsys.readouterr().err
     assert [trial.state for trial in SweepRecord.read(Path("sweeps/texts")).trials] == ["complete", "running"]
 
 

@@ -28,7 +28,7 @@ TITLES = {
     "trees": ("Trees", "树"),
     "grids": ("Grids", "网格"),
     "serve": ("Serving", "在线服务"),
-    "xray": ("X-ray and the studio, seconds", "X 光与工作室，秒"),
+    "xray": ("X-ray and the studio, seconds", "X 光与工作台，秒"),
     "diagnosis": ("Does the diagnosis find what was planted?", "诊断能否查出预设的毛病？"),
     "gpu": ("A layer beside cuDNN, on a GPU", "GPU 上的一层，与 cuDNN 并排"),
     "gpu-training": ("Training a language model on a GPU", "在 GPU 上训练语言模型"),

@@ -24,6 +24,7 @@ All of them can be called, and have `predict`, `predictions`, `evaluate`, `xray`
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ from recur.tasks import make_options, open_predictor
 from recur.tasks.common.predictor import file_names
 from recur.tasks.common.registry import choose_task
 from recur.training import Callback, train
+from recur.training.events import shown_progress
 from recur.training.in_memory_data import InMemoryData
 from recur.utils.trust import name_cell
 
@@ -85,6 +87,7 @@ def fit(
     task: str | None = None,
     out: RunPath | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     trust: bool = False,
     **options: Any,
 ) -> Predictor[Any]:
@@ -98,6 +101,8 @@ def fit(
         answers: labels or targets, if `texts` is a list of inputs alone.
         task: by default, the task that the file implies, if that is unambiguous.
         out: folder of the run; by default a temporary one, which is removed with the model.
+        progress: show a line with the share of the budget, the time that is left and the metrics; by default, on a
+            terminal.
         trust: execute the custom cell of the run that this one starts from (`from_`), though you have not trained with
             it.
         options: those of `recur train --task TASK --help`.
@@ -124,7 +129,9 @@ def fit(
     run = folder / "run" if out is None else folder
     try:
         fields = options if data is None else data.write(task, run, callback)
-        outcome = train(make_options(task, fields), run, callback, trust=trust)
+        shown = progress if progress is not None else callback is None and sys.stderr.isatty()
+        with shown_progress(callback, shown) as watch:
+            outcome = train(make_options(task, fields), run, watch, trust=trust)
         predictor = open_predictor([outcome.run.path], outcome.summary["device"])
     except BaseException:
         if out is None:
@@ -190,9 +197,9 @@ def load(
     """Return the model of a run, with its best weights.
 
     Args:
-        trust: execute the custom cell of the run, though you have not trained with it.
+        trust: execute the custom cell of the run, even if you have not trained with it.
         changed_text: accept training texts that were changed since.
-        allow_path: files outside of the run's folder that may be opened, though you have not trained with them.
+        allow_path: files outside of the run's folder that may be opened, even if you have not trained with them.
         task: refuse a run of any other task.
 
     >>> model = recur.fit("names.tsv", task="classify", hidden_size=8, steps=2, out="runs/names")
@@ -222,7 +229,7 @@ def from_pretrained(
         revision: branch, tag or commit of the repository.
         cache_dir: cache folder of the Hub's library.
         local_files_only: read the cache and do not connect to the Hub.
-        trust: execute the custom cell of the model, though you have not trained with it.
+        trust: execute the custom cell of the model, even if you have not trained with it.
 
     >>> model = recur.fit("names.tsv", task="classify", hidden_size=8, steps=2)
     >>> folder = model.save_pretrained("names-model")

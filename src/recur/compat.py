@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import _VF, Tensor, nn
 from torch._C import _functorch
+from torch._C._dynamo import eval_frame as _eval_frame
 from torch.autograd import forward_ad
 from torch.utils import _pytree
 
@@ -49,6 +50,16 @@ def constant_when_compiled(function: F) -> F:
     return function
 
 
+def skip_when_compiling(function: F) -> F:
+    """Have torch.compile run a function and all that it calls in Python, where it is not part of a graph already.
+
+    torch.compiler.disable does the same, but imports the whole compiler, and refuses to be part of a graph.
+    """
+    skip = _eval_frame._FrameExecStrategy(_eval_frame._FrameAction.SKIP, _eval_frame._FrameAction.SKIP)
+    _eval_frame.set_code_exec_strategy(function.__code__, skip)
+    return function
+
+
 @constant_when_compiled
 def in_transform() -> bool:
     """Return True inside a torch.func transform or a forward-mode derivative, where tensors may have no memory."""
@@ -63,7 +74,20 @@ def in_forward_mode() -> bool:
 def is_eager(x: Tensor) -> bool:
     """Return True if no compiler, tensor subclass or dispatch mode has to see the operators called with x."""
     plain = type(x) is Tensor or type(x) is nn.Parameter
-    return plain and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack()
+    compiling = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return plain and not compiling and not torch._C._len_torch_dispatch_stack()
+
+
+def is_jit_tracing() -> bool:
+    """Return True inside torch.jit.trace."""
+    return torch._C._get_tracing_state() is not None
+
+
+def records_for_others() -> bool:
+    """Return True while torch.jit.trace or torch.onnx.export records a graph for programs that do not have recur."""
+    if is_jit_tracing():
+        return True
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
 def outside_transforms() -> contextlib.AbstractContextManager[object]:

@@ -155,3 +155,10 @@ def mlstm_sigmoid(x: Any, p: Any, S: Any, j: int) -> Any:
 
 
 paper("mlstm:gate=sigmoid")(mlstm_sigmoid)
+
+
+@paper("m2rnn")
+def m2rnn(x: Any, p: Any, S: Any, j: int) -> Any:
+    f = sigma(x["f"])
+    S = f * S + (1 - f) * np.tanh(S @ p["W"] + np.outer(x["k"], x["v"]))
+    return S.T @ x["q"], S

@@ -233,7 +233,7 @@ def test_doctor_measures_a_gpu(
         ("ngram empty/", "holds no text file"),
         ("ngram latin.txt", "latin.txt is not UTF-8 at byte 3"),
         ("ngram nothing.txt", "nothing.txt is empty"),
-        ("ngram short.txt", "too short to measure on"),
+        ("ngram short.txt", "too short for evaluation"),
         ("ngram --order 0", "order must be a whole number ≥ 1"),
         ("ngram --order three", "unable to convert"),
         ("ngram --smoothing foo", "Choose from"),

@@ -53,7 +53,8 @@ def test_train_predict_and_eval(task: str, here: Path, capsys: pytest.CaptureFix
     assert run(["eval", "run"]) == 0
     shown = capsys.readouterr().out
     if found["beside"]:
-        assert found["verdict"][0].split()[0] in ("ahead", "behind", "level")
+        verdict = found["verdict"][0]
+        assert verdict.split()[0] in ("ahead", "behind", "level") or "examples are too few" in verdict
         assert all(plain["model"].split(",")[0] in shown for plain in found["beside"])
     if task in ("classify", "tag", "tree"):
         assert "is, predicted as" in shown

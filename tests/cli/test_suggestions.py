@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from recur.cli.app import run
 from recur.errors import OptionError
 from recur.options.suggestions import SYNONYMS, suggest_option, unknown_option
 from recur.tasks import make_options, options_class, read_config
@@ -39,3 +40,21 @@ def test_python_and_toml_suggest_the_same(tmp_path: Path) -> None:
     file.write_text("num_units = 3\n")
     with pytest.raises(OptionError, match=r"unknown option 'num_units'; did you mean '(hidden|hidden_size)'\?"):
         make_options("language", read_config(file))
+
+
+def test_names_are_suggested_by_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    for typed, meant in (("--learning-rate", "--lr"), ("--epoch", "--epochs"), ("--batch", "--batch-size")):
+        assert run(["train", "--task", "adding", typed, "3"]) == 2
+        assert f"did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_o_is_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    given = ["--task", "adding", "--steps", "1", "--length", "5", "--hidden-size", "4", "--quiet", "--threads", "1"]
+    assert run(["train", *given, "-o", str(folder)]) == 0
+    assert (folder / "manifest.json").exists()
+    assert run(["card", str(folder), "-o", str(tmp_path / "card.md"), "--quiet"]) == 0
+    assert (tmp_path / "card.md").exists()
+    capsys.readouterr()
+    assert run(["train", "--help"]) == 0
+    assert "-o" in capsys.readouterr().out

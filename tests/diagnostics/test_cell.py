@@ -227,7 +227,7 @@ def test_the_screen_has_it_all(capsys: pytest.CaptureFixture[str], monkeypatch: 
         "SRU(peephole=False",
         "agree with central differences",
         "affine      yes",
-        "as it was read",
+        "equations as read",
         "  f = σ(x_f)",
         "∂c = f ⊙ ∂c'",
         "2×3×8",

@@ -136,7 +136,7 @@ def run_with(
     """The condition of a model whose run had measured this."""
     lines = [
         {
-            "step": k + 1,
+            "step": 20 * (k + 1),
             "valid_loss": v,
             "valid_perplexity": math.exp(v),
             "train_loss": t,
@@ -310,7 +310,7 @@ def test_saliency_is_the_gradient_of_one_prediction(healthy: Language) -> None:
     def chance(x: torch.Tensor) -> float:
         out = double.recurrent(x).outputs[:, -1]
         assert double.output is not None
-        return float((out @ double.output.t() + double.bias).detach().log_softmax(-1)[0, target])
+        return float((out @ double.output.t() + double.output_bias()).detach().log_softmax(-1)[0, target])
 
     eps, slopes = 1e-5, []
     for k in range(x.shape[1]):

@@ -33,7 +33,7 @@ def classify(folder: Path, **options: Any) -> Predictor[Any]:
 
 
 def tag(folder: Path, **options: Any) -> Predictor[Any]:
-    return recur.fit(WORDS, TAGS, task="tag", **SMALL, **options)
+    return recur.fit(WORDS, TAGS, task="tag", blend=False, **SMALL, **options)
 
 
 def seq2seq(folder: Path, **options: Any) -> Predictor[Any]:

@@ -80,7 +80,8 @@ def test_a_language_model_follows_a_text_that_changes(made: Made) -> None:
             assert np.abs(np.array(p) - [*model.probabilities(text).values()]).max() < 1e-6
             assert more == model._continued(text, [5, 7])
         if text:
-            assert np.abs(np.array(surprise) + model.logprobs(model.vocab.encode(text))).max() < 1e-5
+            own = np.array(surprise, float)  # null: a symbol that no training text had
+            np.testing.assert_allclose(own, -model.logprobs(model.vocab.encode(text)), atol=1e-5)
 
 
 SAID = ["good thing number 3 is fine", "Bad, thing's  POOR! Ärger ΣΑΣ", "zzz", "é", "so so"]

@@ -44,9 +44,9 @@ def test_values_are_translated_too() -> None:
 
 
 def test_messages_are_stored_and_read_back() -> None:
-    message = Message("to beat: {name}, {metric} {figure}", name=Message("{n}-gram", n=6), metric="loss", figure=1.5)
+    message = Message("baseline: {name}, {metric} {figure}", name=Message("{n}-gram", n=6), metric="loss", figure=1.5)
     for other in (from_json(as_json(message)), decode(encode(message))):
-        assert translate(other, "zh") == translate(message, "zh") == "要超过：6 元语法，损失 1.5"
+        assert translate(other, "zh") == translate(message, "zh") == "基线：6 元语法，损失 1.5"
     assert decode("a line that somebody printed") == "a line that somebody printed"
     assert decode('{"message": {"msgid": "{x:1000000000}", "values": {"x": 1}, "text": "no"}}') == "no", (
         "no msgid of ours"

@@ -123,7 +123,7 @@ def test_dropout_is_drawn_for_each_step_as_torch_does() -> None:
     assert set(kept.unique().tolist()) == {0.0, 1 / 0.6}
     assert not torch.equal(kept[0], kept[1])
     assert (ours.eval()(torch.ones(5, 2, H, **DOUBLE))[0] == 1).all()
-    with pytest.warns(UserWarning, match="there is one layer"):
+    with pytest.warns(UserWarning, match="expects num_layers greater than 1"):
         rnn.GRU(D, H, dropout=0.5)
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 import recur
-from recur.cells import MatrixCell, make_cell
+from recur.cells import MatrixCell, Memories, make_cell
 from recur.cells.matrix import outer, unit
 from recur.compiler.matrix import matrix_form
 from recur.errors import BackendError, CellError, OptionError, ShapeError
 from recur.ops import scan
-from tests.support import DOUBLE, MATRIX_CELLS, Case, close
+from tests.support import DOUBLE, MATRIX_CELLS, Case, close, random_weights
 
 WITH_HEADS = [f"{name}:num_heads=2,key_size=3" for name in MATRIX_CELLS]
 VARIANTS = ["mlstm:gate=sigmoid", "gated_deltaproduct:products=3"]
@@ -213,6 +213,25 @@ def test_sizes_are_checked() -> None:
         type("Bare", (MatrixCell,), {})()
     assert make_cell("gla").dims(512)[:2] == (8, 64)
     assert make_cell("gla").dims(100)[:2] == (2, 50)
+
+
+def test_memories_are_the_inner_cell_row_by_row() -> None:
+    """Every row is an independent scan of the inner cell over inputs k_i v, with the W of its head."""
+    heads, K, V = 2, 3, 4
+    cell = Memories(make_cell("lstm"), num_heads=heads, key_size=K)
+    weights, x = random_weights(cell, 3, heads * V), torch.randn(2, 6, 3, **DOUBLE)
+    result = scan(cell, weights, x)
+    parts = dict(zip(cell.gates, cell.split(x @ weights["weight_ih"].T + weights["bias_ih"]), strict=True))
+    for j in range(heads):
+        total = torch.zeros(2, 6, V, **DOUBLE)
+        for i in range(K):
+            k = parts["k"][:, :, j, i : i + 1]
+            inner = torch.cat([parts[g][:, :, j] * (1 if g == "f" else k) for g in "ifgo"], dim=-1)
+            own = {"weight_ih": torch.eye(4 * V, **DOUBLE), "weight_hh": weights["W"][j].flatten(0, 1)}
+            total = total + parts["q"][:, :, j, i : i + 1] * scan(make_cell("lstm"), own, inner).outputs
+        close(result.outputs.unflatten(-1, (heads, V))[:, :, j], total)
+    with pytest.raises(CellError, match="goes around a pointwise cell"):
+        Memories(make_cell("lnlstm"))
 
 
 # As a part of networks ------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ def by_hand(model: LoadedModel, cuts: tuple[int, ...] = (), every: bool = False)
     W.requires_grad_()
     vocab = model.language.vocab
     ids = [vocab.ids["\n"], *(int(k) for k in vocab.encode(TEXT))]
+    bias = model.language.model.output_bias().detach()
     h, states, losses = torch.zeros(W.shape[1]), [], []
     for t, (token, target) in enumerate(itertools.pairwise(ids)):
         before = h.detach() if t in cuts else h
@@ -40,7 +41,7 @@ def by_hand(model: LoadedModel, cuts: tuple[int, ...] = (), every: bool = False)
         h = (1 - z) * torch.tanh(x_n + r * h_n) + z * before
         h.retain_grad()
         states.append(h)
-        losses.append(cross_entropy((w["output"] @ h + w["bias"])[None], torch.tensor([target])))
+        losses.append(cross_entropy((w["output"] @ h + bias)[None], torch.tensor([target])))
     (torch.stack(losses).mean() if every else losses[-1]).backward()
     return W.grad, [0.0 if h.grad is None else float(h.grad.norm()) for h in states]
 

@@ -72,9 +72,9 @@ def test_text_streams_into_the_page(visit: Visit) -> None:
     page.wait_for_selector(READY["write"])
     area = page.locator("textarea")
     area.fill("the ")
-    page.get_by_role("button", name="go on").click()
+    page.get_by_role("button", name="generate").click()
     page.wait_for_function("document.querySelector('textarea').value.length > 150")
-    page.get_by_role("button", name="go on").wait_for()
+    page.get_by_role("button", name="generate").wait_for()
 
 
 def test_a_span_is_dragged_over_and_similar_places_are_found(visit: Visit) -> None:
@@ -146,9 +146,9 @@ def test_every_diagram_is_drawn_without_a_run_and_with_one(visit: Visit) -> None
 def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     page = visit.open("runs")
     page.click("#language")
-    page.wait_for_function("document.querySelector('main h1').textContent === '训练记录'")
+    page.wait_for_function("document.querySelector('main h1').textContent === '运行'")
     page.click("#theme")
     page.reload()
     page.wait_for_selector("main h1")
-    assert page.inner_text("main h1") == "训练记录"
+    assert page.inner_text("main h1") == "运行"
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"

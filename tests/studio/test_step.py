@@ -253,7 +253,7 @@ class TestPage:
             page.keyboard.press("ArrowRight")
         shown = page.inner_text(".step-row.now")
         assert "from this step" in shown
-        assert "nothing comes from behind" in shown
+        assert "no gradient from a later step" in shown
         page.keyboard.press("Shift+ArrowRight")
         for _ in range(rows - 1):
             page.keyboard.press("ArrowRight")
@@ -297,7 +297,7 @@ class TestPage:
         until(page, changed["loss"])
         page.locator(".weight[data-weight='W'] .n").nth(1).fill("what?")
         page.keyboard.press("Enter")
-        assert page.inner_text("#notice") == "This is no number."
+        assert page.inner_text("#notice") == "This is not a number."
         page.locator(".weight[data-weight='W'] .n").nth(1).fill("")
         page.keyboard.press("Enter")
         until(page, step({})["loss"])
@@ -384,7 +384,7 @@ class TestPage:
 
     def test_a_cell_is_typed_into_the_page(self, opened: Any) -> None:
         page = opened
-        page.get_by_role("button", name="your own").click()
+        page.get_by_role("button", name="custom").click()
         area = page.locator("#step-equations")
         area.fill("h' = tanh(U x + W h")
         page.wait_for_selector("#step-mistake p")

@@ -186,7 +186,7 @@ class TestPage:
         page = visit.open("gradients", "adding")
         expected = {
             "en": "adding is a run of the task adding, which this view does not read",
-            "zh": "adding 是任务 adding 的训练记录",
+            "zh": "adding 是任务 adding 的运行",
         }
         assert expected[language] in page.inner_text("main .empty")
         picture(page, f"other-task-{language}")

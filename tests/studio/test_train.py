@@ -36,7 +36,7 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
     page = visit.open("train", "")
     page.set_default_timeout(60_000)
     page.fill("#paste", BOOK)
-    page.wait_for_selector("text=It holds lines of text.")
+    page.wait_for_selector("text=Detected: lines of text.")
     assert page.input_value("#task") == "language"
     page.fill("#main-hidden_size", "8")
     page.select_option("select[data-key=unit]", "steps")
@@ -59,7 +59,7 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
         page.fill("#run-name", name)
         page.get_by_role("button", name="Add to the queue").click()
         page.wait_for_selector(f'[data-job="{name}"]')
-    assert "waits, 2." in page.inner_text('[data-job="second"]')
+    assert "waiting, position 2" in page.inner_text('[data-job="second"]')
     page.click('[data-job="second"] >> text=Remove')
     page.wait_for_selector('[data-job="second"]', state="detached")
     assert (runs / "texts" / "labels.tsv").read_text() == EXAMPLES["classify.tsv"]

@@ -47,7 +47,7 @@ def test_every_error_of_the_page_is_a_message() -> None:
 def test_errors_come_in_the_language_that_is_asked_for(served: Served) -> None:
     with httpx.Client(base_url=served.address, headers=served.headers, timeout=60) as client:
         for language, expected in (
-            ("zh", "没有训练记录 'none'"),
+            ("zh", "没有运行 'none'"),
             ("en", "unknown run 'none'"),
             ("", "unknown run 'none'"),
         ):

@@ -186,7 +186,7 @@ def test_bands_cover_what_they_say_and_a_spike_is_an_anomaly(tmp_path: Path) -> 
     assert found["coverage"] == pytest.approx(0.8, abs=0.06)  # two deviations of a share of 250 that hang together
     y[700] += 12
     judged = list(model.predictions(["t,y", *(f"{t},{v:.4f}" for t, v in enumerate(y))], anomalies=True))
-    assert len(judged) == 900 - 4
+    assert len(judged) == 900 - 12, "four seasons are read first"
     worst = max(judged, key=lambda row: abs(row["score"]))
     assert worst["row"] == 701
     assert worst["p_value"] < 0.01
@@ -280,7 +280,7 @@ def test_what_is_wrong_is_refused_in_words(table: Path, tmp_path: Path) -> None:
         task_of(make_options("forecast", fields)).read()
 
     texts = str(table)
-    with pytest.raises(OptionError, match="has 80 values; 80 to test on and 80 to measure on leave 0 to learn from"):
+    with pytest.raises(OptionError, match="has 80 values; 80 for the test and 80 for validation leave 0 for training"):
         read(texts=texts, horizon=40)
     with pytest.raises(OptionError, match="--valid belongs to .*; the task here is forecast"):
         read(texts=texts, valid=texts)

@@ -168,7 +168,7 @@ def test_what_is_left_open_is_settled_by_the_training_images(tmp_path: Path) -> 
     task = task_class("grid")(found)
     data = task.read()
     assert (len(data.train), len(data.valid)) == (38, 2)
-    described = "38 images of 40 × 20 pixels, colour, to learn from (images x_train, labels y_train)"
+    described = "38 images of 40 × 20 pixels, colour, for training (images x_train, labels y_train)"
     assert task.describe(data) == f"{described}: 14 × 7 points of 3 × 3 pixels, 2 classes"
 
 

@@ -232,7 +232,7 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
 
     tree = str(files / "tree")
     (tmp_path / "odd.txt").write_text("(1 (7 a) (0 b))\n")
-    with pytest.raises(TextError, match=r"odd.txt:1:5: label '7' is outside the range of those learned from: 0 … 1"):
+    with pytest.raises(TextError, match=r"odd.txt:1:5: label '7' is outside the range of the training labels: 0 … 1"):
         read(task="tree", texts=tree, valid=str(tmp_path / "odd.txt"))
     (tmp_path / "wide.txt").write_text("(1 (1 a) (0 b) (0 b))\n" * 40)
     with pytest.raises(TextError, match=r"wide.txt:\d+: tree-lstm joins two children"):

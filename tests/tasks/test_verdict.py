@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from recur.cli.display import show_verdict
+from recur.cli.options import Output
+from recur.cli.screen import Screen
 from recur.tasks import make_options, task_of
 from recur.tasks.common.contract import Baseline, Remark
 from recur.tasks.common.metrics import METRICS, best_value, format_metric, is_better, metric_label
@@ -85,7 +88,7 @@ def test_what_is_level_and_behind_is_made_larger() -> None:
 
 
 def test_the_loss_tells_where_the_figure_stands_still() -> None:
-    entries = [{"step": k, "valid_error": 1.0, "valid_loss": 5.0 - 0.3 * k, "train_loss": 5.0} for k in range(10)]
+    entries = [{"step": 20 * k, "valid_error": 1.0, "valid_loss": 5.0 - 0.3 * k, "train_loss": 5.0} for k in range(10)]
     assert training_remarks(CLASSIFY, entries)[0].option == "--epochs 8"
 
 
@@ -99,7 +102,7 @@ def test_what_cannot_be_seen_or_may_be_chance_does_not_overfit() -> None:
     """0.1 % and 0.1 % of the variance; a loss that 20 rows may give or take, which 3,000 would not."""
 
     def of(name: str, values: tuple[float, ...], losses: tuple[float, ...] = (), measured: int = 0) -> bool:
-        entries = [{"step": k, name: v, "measured": measured} for k, v in enumerate(values)]
+        entries = [{"step": 20 * k, name: v, "measured": measured} for k, v in enumerate(values)]
         entries = [{**e, "valid_loss": loss} for e, loss in zip(entries, losses, strict=True)] if losses else entries
         return any(remark.kind == "overfits" for remark in training_remarks(CLASSIFY, entries))
 
@@ -127,7 +130,7 @@ def test_what_stands_still_where_it_began_has_hardly_begun() -> None:
 
 
 def test_what_is_learned_by_heart_is_not_given_more_time() -> None:
-    entries = [{"step": k, "valid_error": 0.5 - 0.04 * k, "valid_loss": 1.0, "train_loss": 0.1} for k in range(10)]
+    entries = [{"step": 20 * k, "valid_error": 0.5 - 0.04 * k, "valid_loss": 1.0, "train_loss": 0.1} for k in range(10)]
     (found,) = training_remarks(CLASSIFY, entries)
     assert "overfitting: training loss" in found.text
     assert found.option == "--dropout-output 0.7"
@@ -158,3 +161,38 @@ def _tagger() -> Any:
         curve = "valid_f1"
 
     return Spans(CLASSIFY.options)
+
+
+def test_few_steps_and_few_examples_claim_nothing() -> None:
+    """A trend over a handful of steps, or one example of a hundred, is chance."""
+    values = (9, 8, 7, 6, 5.5, 5)
+    few = [entry | {"step": k + 1} for k, entry in enumerate(history("valid_perplexity", *values))]
+    assert training_remarks(LANGUAGE, few) == []
+    behind = verdict(LANGUAGE, {"valid_perplexity": 5.0}, [GRAM], few)
+    assert behind.remarks[-1] == "too few steps and evaluations to tell whether training was long enough"
+    assert behind.option == "--minutes 4"
+
+    errors, losses = (
+        (0.5, 0.3, 0.1887, 0.1981, 0.1981, 0.1981, 0.1981, 0.1981),
+        (2.0, 1.0, 0.5, 0.6, 0.6, 0.7, 0.7, 0.8),
+    )
+
+    def entries(examples: int, last: float) -> list[dict[str, Any]]:
+        pairs = zip(history("valid_error", *errors[:-1], last), losses, strict=True)
+        return [entry | {"valid_loss": loss, "measured": examples} for entry, loss in pairs]
+
+    one_of_106, many_of_106, one_in_100_of_many = entries(106, 0.1981), entries(106, 0.26), entries(100_000, 0.1981)
+    kinds = [
+        [r.kind for r in training_remarks(CLASSIFY, each)] for each in (one_of_106, many_of_106, one_in_100_of_many)
+    ]
+    assert kinds == [[], ["overfits"], ["overfits"]]
+
+    tiny = [entry | {"measured": 5} for entry in history("valid_error", *errors)]
+    found = verdict(CLASSIFY, {"valid_error": 0.19}, [Baseline("always a", 0.5)], tiny)
+    assert found.remarks == ("5 validation examples are too few to judge the model",)
+
+
+def test_the_verdict_reads_as_a_sentence_with_what_to_try(capsys: pytest.CaptureFixture[str]) -> None:
+    show_verdict(Screen(Output()), ["overfitting: training loss 0.95, validation loss 1.17"], "--dropout 0.45")
+    out = capsys.readouterr().out
+    assert out.strip() == "Overfitting: training loss 0.95, validation loss 1.17. Try --dropout 0.45."

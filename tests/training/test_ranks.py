@@ -181,7 +181,7 @@ def test_a_killed_rank_ends_all_and_a_restart_goes_on(folder: Path) -> None:
     assert "Warning" not in err
     assert "restarted: resuming killed from its newest checkpoint" in err
     assert json.loads(log.read_text().splitlines()[0]) == begun, "it is the same run"
-    assert err.count("go on with: recur resume killed") == 1, "one of them has the screen"
+    assert err.count("resume with: recur resume killed") == 1, "one of them has the screen"
     outcome = resume("killed", steps=1)
     assert outcome.summary["steps"] > begun["step"]
     assert not (folder / "killed/lock").exists()

@@ -428,7 +428,7 @@ def test_terminated_it_saves_and_says_how_to_go_on() -> None:
         process.send_signal(signal.SIGTERM)
         said = process.stderr.read()
     assert process.returncode == 130
-    assert "go on with: recur resume r" in said
+    assert "resume with: recur resume r" in said
     assert not Path("r/lock").exists()
     resume("r", steps=2)
 

@@ -37,7 +37,7 @@ def fit_best_ngram(
     best: tuple[NGram, float] | None = None
     for order in orders:
         model = ngram.fit(train, vocab, order, backward=backward)
-        found = model.evaluate(valid).perplexity
+        found = model.evaluate(valid, unseen=False).perplexity
         if best is not None and found >= best[1]:
             break
         best = model, found
@@ -48,7 +48,7 @@ def fit_best_ngram(
 def evaluate_ngram(name: str, model: NGram, text: Corpus) -> JsonObject:
     """Evaluate an n-gram on a text; return a row for a table of models."""
     begun = time.perf_counter()
-    found = model.evaluate(text)
+    found = model.evaluate(text, unseen=False)
     rate = found.tokens / (time.perf_counter() - begun)
     return {"model": name, **found._asdict(), "tokens_per_second": rate}
 
@@ -90,7 +90,7 @@ def label_ngram_baselines(
     def logprobs(pairs: Sequence[Pair], share: float) -> Floats:
         found = []
         for label in sorted({pair.source for pair in pairs}):
-            ids = vocab.encode(text([pair for pair in pairs if pair.source == label]))
+            ids = vocab.without_unseen(vocab.encode(text([pair for pair in pairs if pair.source == label])))
             both = every.logprobs(ids)
             if label in of_label:
                 own = of_label[label].logprobs(ids)
@@ -103,6 +103,6 @@ def label_ngram_baselines(
 
     share = min(SHARES, key=lambda share: perplexity(valid, share))
     return {
-        f"{every.order}-gram without labels": lambda pairs: every.evaluate(text(pairs)).perplexity,
+        f"{every.order}-gram without labels": lambda pairs: every.evaluate(text(pairs), unseen=False).perplexity,
         f"{every.order}-grams by label": lambda pairs: perplexity(pairs, share),
     }

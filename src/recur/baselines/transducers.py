@@ -26,13 +26,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from recur.data.batching import Shuffled, in_order, padded
-from recur.data.text import Pair, Sentence, Tokenizer, Words
+from recur.data.text import UNK, Lines, Pair, Sentence, Tokenizer, Vocab, Words
 from recur.data.text.tokenizers import CASINGS, casing_of
-from recur.nn.crf import CRF
+from recur.nn.crf import Transitions, log_partition, path_score, viterbi
 
 FEATURES = 14
 """Number of features of a word."""
@@ -46,11 +46,11 @@ EncodedFeatures = tuple[np.ndarray, list[int]]
 
 
 def tagging_baselines(
-    train: Sequence[Sentence], sentences: Sequence[Sentence]
+    train: Sequence[Sentence], sentences: Sequence[Sentence], fitted: FeatureCRF | None = None
 ) -> Iterator[tuple[str, list[list[str]]]]:
-    """Yield the name and the predicted tags of each baseline, fitted to `train`."""
+    """Yield the name and the predicted tags of each baseline, fitted to `train`; `fitted` is the CRF if it exists."""
     yield "each word's most frequent tag", most_frequent_tags(train, sentences)
-    yield "CRF on words", FeatureCRF(train).tag(sentences)
+    yield "CRF on words", (fitted or FeatureCRF.fit(train)).tag(sentences)
 
 
 def most_frequent_tags(train: Iterable[Sentence], sentences: Iterable[Sentence]) -> list[list[str]]:
@@ -79,48 +79,74 @@ def word_features(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         )
 
 
-class FeatureCRF:
+class FeatureCRF(nn.Module):
     """Linear-chain CRF on features of words."""
 
-    def __init__(self, sentences: Sequence[Sentence], passes: int = PASSES) -> None:
-        """Fit the CRF; equal sentences give equal weights."""
-        counts = Counter(name for s in sentences for row in word_features(s.words) for name in row)
-        self.numbers = {name: k for k, name in enumerate((n for n, c in counts.items() if c >= SEEN), start=1)}
-        self.tags = sorted({tag for s in sentences for tag in s.tags})
-        with torch.random.fork_rng(devices=[]):  # its own weights are drawn, and then none of them are kept
-            self.crf = CRF(len(self.tags))
-        for weight in self.crf.parameters():
-            torch.nn.init.zeros_(weight)
-        self.weights = torch.zeros(len(self.numbers) + 1, len(self.tags))
-        self._fit(self._encode(sentences), passes)
+    weights: Tensor
+    start: Tensor
+    transitions: Tensor
+    end: Tensor
 
-    def _encode(self, sentences: Iterable[Sentence]) -> list[EncodedFeatures]:
-        get, tags = self.numbers.get, {tag: k for k, tag in enumerate(self.tags)}
-        found = []
-        for s in sentences:
-            rows = np.array([[get(name, 0) for name in row] for row in word_features(s.words)], np.int64)
-            found.append((rows, [tags.get(tag, 0) for tag in s.tags] or [0] * len(s.words)))
-        return found
+    def __init__(self, features: Vocab, tags: Sequence[str]) -> None:
+        """Create a CRF without knowledge: all weights are 0."""
+        super().__init__()
+        self.features, self.tags, K = features, tuple(tags), len(tags)
+        self.register_buffer("weights", torch.zeros(len(features), K))
+        for name, shape in (("start", (K,)), ("transitions", (K, K)), ("end", (K,))):
+            self.register_buffer(name, torch.zeros(shape))
 
+    @classmethod
+    def fit(
+        cls,
+        sentences: Sequence[Sentence],
+        features: Vocab | None = None,
+        tags: Sequence[str] | None = None,
+        passes: int = PASSES,
+    ) -> FeatureCRF:
+        """Fit a CRF; equal sentences give equal weights."""
+        tags = sorted({tag for s in sentences for tag in s.tags}) if tags is None else tags
+        made = cls(feature_vocab(sentences) if features is None else features, tags)
+        made._fit([(made.encode(s.words), made._numbers(s)) for s in sentences], passes)
+        return made
+
+    @property
+    def moves(self) -> Transitions:
+        return Transitions(self.start, self.transitions, self.end)
+
+    def encode(self, words: Sequence[str]) -> np.ndarray:
+        """Return the numbers of the features of words, (words, FEATURES); 0 for a feature without weights."""
+        get = self.features.ids.get
+        return np.array([[get(name, UNK) for name in row] for row in word_features(words)], np.int64)
+
+    def _numbers(self, sentence: Sentence) -> list[int]:
+        numbers = {tag: k for k, tag in enumerate(self.tags)}
+        return [numbers[tag] for tag in sentence.tags]
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the scores of the tags (B, T, K) for numbers of features (B, T, FEATURES)."""
+        return _scores(features, self.weights)
+
+    @torch.enable_grad()
     def _fit(self, sentences: list[EncodedFeatures], passes: int) -> None:
         drawn = Shuffled(sentences, BATCH, 0, list, lambda sentence: len(sentence[1]))
         squares = torch.zeros_like(self.weights)
-        moves = [(weight, torch.zeros_like(weight)) for weight in self.crf.parameters()]
+        totals = [torch.zeros_like(weight) for weight in self.moves]
         for epoch in range(passes):
             for batch in drawn.batches(epoch):
                 given, lengths = _rows(batch)
                 rows, places = given.unique(return_inverse=True)  # of all features a batch has a few
                 weights = self.weights[rows].requires_grad_()
+                moves = Transitions(*(weight.clone().requires_grad_() for weight in self.moves))
                 tags, _ = padded([np.array(tags) for _, tags in batch], fill=0)
                 x = _scores(places, weights)
-                loss = -self.crf.log_likelihood(x, lengths, tags).sum() / len(batch)
-                found = torch.autograd.grad(loss, [weights, *(weight for weight, _ in moves)])
+                likelihood = path_score(x, lengths, moves, tags) - log_partition(x, lengths, moves)
+                found = torch.autograd.grad(-likelihood.sum() / len(batch), [weights, *moves])
                 with torch.no_grad():
                     own = squares[rows] + found[0] ** 2
                     self.weights[rows] -= RATE * found[0] / (own.sqrt() + 1e-10)
-                    self.weights[0] = 0  # a feature without weights
+                    self.weights[UNK] = 0  # a feature without weights
                     squares[rows] = own
-                    for (weight, total), slope in zip(moves, found[1:], strict=True):
+                    for weight, total, slope in zip(self.moves, totals, found[1:], strict=True):
                         total += slope**2
                         weight.sub_(RATE * slope / (total.sqrt() + 1e-10))
 
@@ -128,12 +154,18 @@ class FeatureCRF:
     def tag(self, sentences: Sequence[Sentence]) -> list[list[str]]:
         """Return the best tags of sentences."""
         found = []
-        for batch in in_order(self._encode(sentences), ROWS, list):
+        encoded = [(self.encode(s.words), [0] * len(s.words)) for s in sentences]
+        for batch in in_order(encoded, ROWS, list):
             given, lengths = _rows(batch)
-            x = _scores(given, self.weights)
-            best = self.crf.nbest(x, lengths).tags[:, 0].tolist()
+            best = viterbi(self(given), lengths, self.moves).tags[:, 0].tolist()
             found += [[self.tags[k] for k in row[:count]] for row, count in zip(best, lengths.tolist(), strict=True)]
         return found
+
+
+def feature_vocab(sentences: Iterable[Sentence]) -> Vocab:
+    """Return the features that occur at least SEEN times."""
+    counts = Counter(name for s in sentences for row in word_features(s.words) for name in row)
+    return Vocab.from_counts(counts, Lines(), SEEN)
 
 
 def _rows(batch: Sequence[EncodedFeatures]) -> tuple[Tensor, Tensor]:

@@ -119,7 +119,7 @@ class Cell:
         return s[0]
 
     def multiplied_input(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
-        """Return what U multiplies, (…, D), by default x_t itself, in one product for the whole sequence.
+        """Return the factor of U, (…, D): by default x_t itself, in one product for the whole sequence.
 
         A cell that overrides this declares `inputs = {"raw": "D"}`, and U is multiplied inside the loop. x has the
         inputs of the step only, such as x.raw.

@@ -149,20 +149,11 @@ class MatrixState:
 
 
 @dataclass
-class MatrixCell(Cell):
-    """Recurrence with a matrix state per head. Subclass it, declare `inputs`, write `step(self, x, S)`.
+class HeadedCell(Cell):
+    """Base of cells with a K × V matrix per head: inputs of different widths, states that are carried flat.
 
-    The size V of a head is H / heads, K is `key_size`, or V by default. States are carried flat: h (…, H), the output,
-    and S (…, heads · K · V).
-
-    >>> class Fast(recur.MatrixCell):
-    ...     inputs = {"q": "K", "k": "K", "v": "V", "f": 1}
-    ...     def step(self, x, S):
-    ...         S = S.scale(torch.sigmoid(x.f)).write(x.k, x.v)
-    ...         return S, S.read(x.q)
-    >>> net = recur.Recurrent(Fast(num_heads=2), 3, 8)
-    >>> net(torch.randn(2, 50, 3)).trace[0].backend
-    'chunk'
+    >>> recur.make_cell("kda:num_heads=2,key_size=3").dims(8)         # K is 3, V is 8 / 2
+    Dims(heads=2, K=3, V=4, columns=4)
     """
 
     num_heads: int = 0
@@ -180,9 +171,6 @@ class MatrixCell(Cell):
     columns: ClassVar[int] = 0
     """Columns of S in addition to V, such as one for a normaliser."""
 
-    stabilised: ClassVar[bool] = False
-    """Whether S has a stabiliser m for exponential gates; see MatrixState."""
-
     state_gates = ()
     states = ("h", "S")
     initial = {"h": 0.0}
@@ -192,9 +180,6 @@ class MatrixCell(Cell):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if isinstance(declared := vars(cls).get("inputs"), Mapping):
             cls.gates = tuple(declared)
-        if vars(cls).get("stabilised"):
-            setattr(cls, "states", ("h", "S", "m"))  # noqa: B010  # of another length than above
-            cls.initial = {"h": 0.0, "m": 0.0}
         super().__init_subclass__(**kwargs)
 
     def __post_init__(self) -> None:
@@ -213,10 +198,6 @@ class MatrixCell(Cell):
         self.gates = tuple(found)
 
     # Sizes ------------------------------------------------------------------------------------------------
-
-    @property
-    def arguments(self) -> str:
-        return "x, S, w" if self.extras else "x, S"
 
     def dims(self, H: int) -> Dims:
         """Return the sizes for H units."""
@@ -237,16 +218,16 @@ class MatrixCell(Cell):
         """Return H for weight_ih with this number of rows."""
         inputs = tuple(zip(self.inputs.items(), (name in self.shared for name in self.inputs), strict=True))
         fitting = _fitting(inputs, self.num_heads, self.key_size, rows)
-        if len(fitting) == 1:
-            return fitting[0]
-        who = type(self).__name__
         if not fitting:
+            who = type(self).__name__
             raise ShapeError(f"{who}: weight_ih has {rows} rows, which fit no hidden size of this cell")
-        sizes = " and ".join(map(str, fitting))
-        raise ShapeError(f"{who}: {rows} rows of weight_ih fit hidden sizes {sizes}; give num_heads")
+        return fitting[0]
 
     def shapes(self, D: int, H: int, bias: bool = True, projection: int = 0) -> dict[str, tuple[int, ...]]:
         rows, dims = sum(self.gate_widths(H)), self.dims(H)
+        if (other := self.units(rows)) != H:
+            who = type(self).__name__
+            raise OptionError(f"{who}: hidden_size {H} has weights of the same shape as {other}; give num_heads")
         sizes = {"H": H, "D": D, "heads": dims.heads, "K": dims.K, "V": dims.V}
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, D)}
         if bias:
@@ -273,8 +254,6 @@ class MatrixCell(Cell):
         blocks: Sequence[Tensor] = rows.split(self.gate_widths(self.units(len(rows))))
         return blocks
 
-    # One step ---------------------------------------------------------------------------------------------
-
     def init_extras(self, weights: Weights) -> None:
         """Initialise extra weights: 1 for those named `norm`, as torch's default otherwise."""
         for name in self.extras:
@@ -283,6 +262,39 @@ class MatrixCell(Cell):
             else:
                 bound = weights[name].shape[-1] ** -0.5
                 torch.nn.init.uniform_(weights[name], -bound, bound)
+
+
+@dataclass
+class MatrixCell(HeadedCell):
+    """Recurrence with a matrix state per head. Subclass it, declare `inputs`, write `step(self, x, S)`.
+
+    The size V of a head is H / heads, K is `key_size`, or V by default. States are carried flat: h (…, H), the output,
+    and S (…, heads · K · V).
+
+    >>> class Fast(recur.MatrixCell):
+    ...     inputs = {"q": "K", "k": "K", "v": "V", "f": 1}
+    ...     def step(self, x, S):
+    ...         S = S.scale(torch.sigmoid(x.f)).write(x.k, x.v)
+    ...         return S, S.read(x.q)
+    >>> net = recur.Recurrent(Fast(num_heads=2), 3, 8)
+    >>> net(torch.randn(2, 50, 3)).trace[0].backend
+    'chunk'
+    """
+
+    stabilised: ClassVar[bool] = False
+    """Whether S has a stabiliser m for exponential gates; see MatrixState."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if vars(cls).get("stabilised"):
+            setattr(cls, "states", ("h", "S", "m"))  # noqa: B010  # of another length than above
+            cls.initial = {"h": 0.0, "m": 0.0}
+        super().__init_subclass__(**kwargs)
+
+    @property
+    def arguments(self) -> str:
+        return "x, S, w" if self.extras else "x, S"
+
+    # One step ---------------------------------------------------------------------------------------------
 
     def call_step(self, x: Tensors, S: Any, w: Tensors) -> tuple[Any, Any]:
         """Run the step on any kind of state, and check that it returns a state of that kind and an output."""
@@ -309,20 +321,15 @@ class MatrixCell(Cell):
 
 def nearest_divisor(number: int, wanted: int) -> int:
     """Return the divisor of `number` whose ratio to `wanted` is nearest to 1."""
-    divisors = [d for d in range(1, number + 1) if number % d == 0] if number < 4096 else _divisors(number)
-    return min(divisors, key=lambda d: abs(math.log(d / wanted)))
-
-
-def _divisors(number: int) -> list[int]:
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
+    return min((*small, *(number // d for d in small)), key=lambda d: abs(math.log(d / wanted)))
 
 
 @functools.cache
 def _fitting(
     inputs: tuple[tuple[tuple[str, str | int], bool], ...], num_heads: int, key_size: int, rows: int
 ) -> list[int]:
-    """Return the hidden sizes whose input projections have this number of rows."""
+    """Return the hidden sizes whose input projections have this number of rows, heads of about 64 units first."""
     found = []
     for H in range(num_heads or 1, rows + 1, num_heads or 1):
         heads = num_heads or H // nearest_divisor(H, HEAD_SIZE)
@@ -331,7 +338,7 @@ def _fitting(
         sizes = ((size_of[size] if isinstance(size, str) else size, shared) for (_, size), shared in inputs)
         if sum(size if shared else heads * size for size, shared in sizes) == rows:
             found.append(H)
-    return found
+    return sorted(found, key=lambda H: abs(math.log(nearest_divisor(H, HEAD_SIZE) / HEAD_SIZE)))
 
 
 # Functions that many steps use ----------------------------------------------------------------------------

@@ -100,7 +100,11 @@ def custom(f: Function, df: Function) -> Function:
 
 
 def detach(v: Tensor) -> Tensor:
-    """Return v without a gradient."""
+    """Return v without a gradient.
+
+    >>> recur.cells.detach(torch.ones(2, requires_grad=True)).requires_grad
+    False
+    """
     if LinearSteps.active is not None:
         return LinearSteps.active.value(v, v, torch.zeros_like(v))
     return v.detach()

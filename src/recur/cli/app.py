@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
@@ -32,6 +33,7 @@ app.register_install_completion_command()
 COMMANDS = {
     "train": "Train a model from a text or a table.",
     "sweep": "Search for good options; each trial is a run.",
+    "submit": "Submit a training or a sweep to Slurm.",
     "resume": "Resume a stopped run from its checkpoint.",
     "sample": "Generate text with a trained model.",
     "predict": "Predict with a trained model, line by line.",
@@ -63,6 +65,10 @@ TEXT_FLAGS = ("--prompt", "--stop", "--label")
 """Flags whose value may be `-`; elsewhere `-` is standard input."""
 
 
+SHORT = {"-": "/dev/stdin", "-o": "--out"}
+"""Short arguments of all commands."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 success, 2 user error (one line), 130 interrupted."""
     escape_messages()
@@ -71,9 +77,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     arguments = [
-        "/dev/stdin" if argument == "-" and before not in TEXT_FLAGS else argument  # a text named -, not a value
+        argument if before in TEXT_FLAGS else SHORT.get(argument, argument)  # a text named -, not a value
         for before, argument in zip(["", *arguments], arguments, strict=False)
     ]
+    with _threads_restored():
+        return _run(arguments)
+
+
+@contextmanager
+def _threads_restored() -> Iterator[None]:
+    """Restore torch's number of threads, for a process that calls several commands."""
+    before = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            sys.modules["torch"].set_num_threads(before)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except UnusedCliTokensError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
@@ -22,19 +23,19 @@ def card(
     run: Path,
     /,
     *,
-    out: Path | None = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """A model card of a run, from its own numbers: task, data by digest, network, training, figures beside plain
-    models, how to load it. What only its author knows, the licence among it, is left open.
+    """Write a model card from the data of a run: task, training data by digest, network, training, metrics, baselines,
+    how to load it. Licence, authors and intended use are left for the author.
 
     Parameters
     ----------
     run
-        The run's folder.
+        Run folder.
     out
-        Write it to this file.
+        File to write; default: print it.
     """
     from recur.tasks import open_predictor
     from recur.tasks.common.model_card import card_markdown

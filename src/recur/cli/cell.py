@@ -31,15 +31,15 @@ def cell(
     speed: bool = True,
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
-    """Check a cell and tell all there is to know of it: its contract, its gradients against central differences, the
-    backends that take it, its derivative, its speed and memory beside the GRU, and its gradient flow untrained.
+    """Check a custom cell: interface, gradients against central differences, backends, derivative, speed and memory
+    compared with the GRU, and gradient flow.
 
     Parameters
     ----------
     name
-        file.py:Class, or the name of a registered cell; options behind a colon, as in elman:activation=relu.
+        file.py:Class, or the name of a registered cell; options follow a colon, as in elman:activation=relu.
     speed
-        Measure time and memory beside the GRU.
+        Measure time and memory compared with the GRU.
     """
     from recur.cells import make_cell
     from recur.diagnostics.cell_check import examine
@@ -65,12 +65,12 @@ def _show(screen: Screen, found: JsonObject) -> None:
     screen.show(facts("backends", backends), "")
     parts = (
         ("normal form of its matrix state, for all tokens at once", found.get("matrix")),
-        ("as it was read", found.get("equations")),
-        ("its derivative", found.get("derivative")),
+        ("equations as read", found.get("equations")),
+        ("derivative", found.get("derivative")),
     )
     for title, lines in parts:
         if lines:
-            about = "; g: what arrives for the states after the step" if title == "its derivative" else ""
+            about = "; g: gradient of the states after the step" if title == "derivative" else ""
             screen.show(f"{title}{about}", *(f"  {line}" for line in lines), "")
     if "speed" in found:
         _show_speed(screen, found["speed"])
@@ -104,7 +104,7 @@ def _facts(found: JsonObject) -> dict[str, str]:
 
 
 def _show_speed(screen: Screen, measured: list[JsonObject]) -> None:
-    title = "beside the GRU, forward and back, float32, D = H; medians of turns"
+    title = "compared with the GRU, forward and backward, float32, D = H; medians of alternating rounds"
     made = table(title, "B×T×H", "backend", "ms", "GRU", "ratio, quartiles", "kept KiB", "GRU", "ratio")
     for part in measured:
         ratio, memory = part["seconds"] / part["gru_seconds"], part["bytes"] / max(part["gru_bytes"], 1)

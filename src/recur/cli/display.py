@@ -20,6 +20,7 @@ from rich.table import Table
 from recur.cli.screen import Screen, facts, table
 from recur.i18n import Message
 from recur.tasks.common.metrics import format_metric, is_better, metric_label, metric_of
+from recur.utils.progress import left_of
 from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
@@ -66,9 +67,13 @@ def fits(screen: Screen, shown: Table) -> bool:
     return width <= screen.out.width
 
 
-def show_verdict(screen: Screen, remarks: Sequence[str]) -> None:
+def show_verdict(screen: Screen, remarks: Sequence[str], option: str | None = None) -> None:
+    """Print the verdict as sentences, with the option to try."""
     if remarks:
-        screen.show("", *(f"{remark[0].upper()}{remark[1:]}." for remark in remarks))
+        sentences = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks]
+        if option:
+            sentences[-1] += f" Try {option}."
+        screen.show("", *sentences)
 
 
 def show_folds(screen: Screen, found: JsonObject) -> None:
@@ -104,9 +109,7 @@ def show_models(screen: Screen, rows: Sequence[JsonObject]) -> None:
             screen.show("", types_table(types))
         elif counts := row.get("confusion"):
             screen.show("", confusion_table(screen, row["classes"], counts))
-        show_verdict(screen, row.get("verdict") or [])
-        if row.get("try"):
-            screen.note(f"try: {row['try']}")
+        show_verdict(screen, row.get("verdict") or [], row.get("try"))
 
 
 def types_table(types: Mapping[str, Mapping[str, float]]) -> Table:
@@ -160,9 +163,13 @@ class Display:
         """The best of the plain models."""
         self.live: Live | None = None
         self.bar = Progress(
-            TextColumn("training"), BarColumn(40), TextColumn("{task.percentage:3.0f}%"), TimeElapsedColumn()
+            TextColumn("training"),
+            BarColumn(30),
+            TextColumn("{task.percentage:3.0f}%"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
         )
-        self.task = self.bar.add_task("", total=1.0)
+        self.task = self.bar.add_task("", total=1.0, left="")
         self.last: JsonObject = {}
         self.curve: list[tuple[float, float]] = []
 
@@ -185,7 +192,7 @@ class Display:
             figure = format_metric(content["metric"], content["value"])
             self.screen.note(
                 Message(
-                    "to beat: {name}, {metric} {figure}",
+                    "baseline: {name}, {metric} {figure}",
                     name=content["name"],
                     metric=metric_label(content["metric"]),
                     figure=figure,
@@ -206,7 +213,8 @@ class Display:
             if self.live is None:
                 self.screen.note(self._line())
         if self.live is not None:
-            self.bar.update(self.task, completed=content.get("progress", 0.0))
+            done = content.get("progress", 0.0)
+            self.bar.update(self.task, completed=done, left=left_of(content.get("seconds", 0.0), done).lstrip(", "))
             self.live.update(self._screenful())
 
     def finish(self, outcome: Outcome) -> None:
@@ -232,18 +240,17 @@ class Display:
         shown["model"] = f"{content['architecture']}, {content['parameters']:,} weights"
         shown["ran on"] = f"backend {content['backend']}, {machine}"
         self.screen.show("", facts("", shown))
-        show_verdict(self.screen, content["verdict"])
+        show_verdict(self.screen, content["verdict"], None if outcome.stopped else content["try"])
         if outcome.stopped:
-            self.screen.note(f"go on with: recur resume {shlex.quote(content['run'])}")
+            self.screen.note(f"resume with: recur resume {shlex.quote(content['run'])}")
             return
         what = " FILE" if outcome.task.verb == "predict" else ""
         self.screen.note(f"use it: recur {outcome.task.verb} {shlex.quote(content['run'])}{what}")
-        if content["try"]:
-            self.screen.note(f"try: {content['try']}")
 
     def _line(self) -> str:
         e = self.last
-        line = f"step {e['step']:>6}  {e['seconds']:6.1f} s  {e['summary']}"
+        left = left_of(e["seconds"], e.get("progress", 0.0))
+        line = f"step {e['step']:>6}  {e['seconds']:6.1f} s{left}  {e['summary']}"
         if "train_loss" in e:
             line += f"  train loss {e['train_loss']:.3f}  {e['predictions_per_second']:,.0f} {self.unit}/s"
         if self.baseline is not None and is_better(self.metric, e[self.metric], self.baseline["value"]):

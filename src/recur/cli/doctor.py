@@ -45,17 +45,17 @@ def doctor(
     table: Path | None = None,
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
-    """Versions, cores, threads measured, which backends work here and why not; what the GPU can do.
+    """Report versions, cores, measured threads, backends and the GPU.
 
     Parameters
     ----------
     tune
-        Measure, on this GPU, which way to carry a state is the fastest for each size, and keep that in a table. What
-        the table has is not measured again.
+        Measure the fastest kernel configuration for each size on this GPU and keep it in a table. Sizes in the table
+        are not measured again.
     minutes
-        For --tune: after so many it stops; the next call goes on.
+        With --tune: time limit; the next call continues.
     table
-        For --tune: the file to write, in place of the one that scans read.
+        With --tune: file to write instead of the tuning table in use.
     """
     screen = Screen(common)
     if tune:

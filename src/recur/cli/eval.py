@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from recur.cli.display import show_models, show_texts, show_verdict
-from recur.cli.options import OpeningTexts, Output
+from recur.cli.options import OpeningTexts, Output, open_model
 from recur.cli.predict import no_run
 from recur.cli.screen import Screen
 from recur.errors import OptionError
@@ -37,6 +37,7 @@ verb = App(
 def eval(
     *models: Path,
     device: str = "auto",
+    threads: int = 0,
     ngrams: bool = True,
     beam: int | None = None,
     length_penalty: float | None = None,
@@ -53,44 +54,45 @@ def eval(
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Measure trained models: language models on a text, the state carried through all of it and every token counted;
-    others on a table of what they learned from.
+    """Evaluate trained models: a language model on a text, with the state carried through all of it; other models on a
+    file of examples.
 
     Parameters
     ----------
     models
-        Runs and ARPA files; what is neither is what to measure on. Without it, each run's own test part.
+        Runs and ARPA files, then the files to evaluate on. Without files: the test set of each run.
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     ngrams
-        Language models: fit the best n-gram on each run's training text and measure it too.
+        Language models: also evaluate the best n-gram of each run's training text.
     beam
-        Models that write: width of the beam search; 1, if not given.
+        Sequence models: width of the beam search; default 1.
     length_penalty
-        Models that write: rank by log P / ((5 + length) / 6)^this.
+        Sequence models: length penalty α; rank by log P / ((5 + length) / 6)^α.
     coverage
-        Models that write, with attention: add this much of Σ log(attention on a place of the source, at most 1).
+        Sequence models with attention: weight of the coverage penalty Σ log(attention per source position, at most 1).
     lm
-        CTC: an n-gram model of label sequences, an ARPA file (recur ngram --token word --save), to rank by too.
+        CTC: n-gram model of label sequences, an ARPA file (recur ngram --token word --save).
     lm_weight
-        CTC: what its log-probabilities count beside the network's; 0.5, if not given.
+        CTC: weight of the n-gram model; default 0.5.
     cache
-        Language models: measure again with a cache of so many tokens of the text, settings by the validation text.
+        Language models: also evaluate with a continuous cache of this many tokens, tuned on the validation set.
     dynamic
-        Language models: measure again while learning on from the text, settings by the validation text.
+        Language models: also evaluate with dynamic evaluation, tuned on the validation set.
     precision
-        What products read; if not given, float32, and tf32 on a GPU.
+        Precision of matrix products; default: float32, tf32 on a GPU.
     ensemble
-        Measure the runs as one model, by the mean of their probabilities.
+        Evaluate the runs as one ensemble: the mean of their probabilities.
     figure
-        Forecasts: draw them with their bands to this file (.png, .svg or .pdf).
+        Forecasts: write a figure with the prediction intervals to this file (.png, .svg or .pdf).
     weights
-        Measure again with the weights of the recurrent layers in fewer bits, as `recur sample --weights` uses them.
+        Also evaluate with recurrent weights of fewer bits, as in `recur sample --weights`.
     max_change
-        By how many per cent perplexity may rise with these weights.
+        Largest accepted increase of perplexity with these weights, in per cent.
     """
     from recur.runs import is_run
-    from recur.tasks import open_predictor
 
     screen = Screen(output)
     checked("max_change", max_change, NonNegative)
@@ -100,20 +102,20 @@ def eval(
     if not runs and not arpas:
         raise OptionError(no_run(models))
     if arpas and not texts:
-        raise OptionError("an ARPA file has no text of its own: name one to measure on")
+        raise OptionError("an ARPA file has no text of its own: name a text to evaluate on")
     asked: JsonObject = {"beam": beam, "length_penalty": length_penalty, "coverage": coverage}
     asked |= {"lm": lm, "lm_weight": lm_weight, "figure": figure, "cache": cache, "dynamic": dynamic or None}
     options = {name: value for name, value in asked.items() if value is not None}
     groups = [runs] if ensemble and runs else [[run] for run in runs]
-    predictors = [open_predictor(group, device, opening.trust) for group in groups]
+    predictors = [open_model(group, device, opening.trust, threads) for group in groups]
     for predictor in predictors:
         predictor.changed_text, predictor.allow_path = opening.changed_text, opening.allow_path
         predictor.use_precision(precision)
     if len({predictor.task.on_text for predictor in predictors}) > 1:
-        raise OptionError("some of these runs learned from texts and others from tables: measure them one by one")
+        raise OptionError("some of these runs were trained on texts and others on tables: evaluate them one by one")
     if predictors and not predictors[0].task.on_text:
         if arpas:
-            raise OptionError(f"{predictors[0].run.path} learned from a table, and an ARPA file measures texts")
+            raise OptionError(f"{predictors[0].run.path} was trained on a table, and an ARPA file evaluates texts")
         rows = [_measure(screen, predictor, texts, options) for predictor in predictors]
         fewer = [
             _in_fewer_bits(screen, weights, predictor, row, lambda: _measure(screen, predictor, texts, options))  # noqa: B023
@@ -189,7 +191,7 @@ def _measure_text(
     row |= verdict_json(predictor, row)
     beside = row.pop("beside", ())
     if ngrams and not beside:
-        screen.note(f"no n-gram beside it: what {predictor.name} learned from is not here, or was changed since")
+        screen.note(f"no n-gram baseline: the training text of {predictor.name} is missing or has changed")
     return [row, *beside]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cyclopts import App
 
-from recur.cli.options import Opening, Output
+from recur.cli.options import OpeningTexts, Output
 from recur.cli.predict import no_run
 from recur.cli.screen import Screen
 from recur.errors import OptionError, listed
@@ -38,7 +38,7 @@ def export(
     max_length: int | None = None,
     name: str | None = None,
     plain: bool | None = None,
-    opening: Opening = Opening(),  # noqa: B008  frozen
+    opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Export a trained model to a file that does not need recur. The outputs of the file are compared with PyTorch;
@@ -59,7 +59,7 @@ def export(
     name
         C: prefix of all names; default model.
     plain
-        Text classifiers: --no-plain exports the network without the n-gram models.
+        Text classifiers and taggers: --no-plain exports the network without the linear model of the blend.
     """
     from recur.export import TARGETS
     from recur.export import export as write
@@ -77,7 +77,9 @@ def export(
     asked: dict[str, Any] = {"quantize": quantize, "max_length": max_length, "name": name, "plain": plain}
     options = {option: value for option, value in asked.items() if value is not None}
     with screen.busy(f"writing {path.name}"):
-        written = write(open_predictor([run], "cpu", opening.trust), to, path, **options)
+        model = open_predictor([run], "cpu", opening.trust)
+        model.changed_text, model.allow_path = opening.changed_text, opening.allow_path
+        written = write(model, to, path, **options)
     difference = "not compared" if written.difference is None else f"{written.difference:.1e}"
     said = {
         "files": ", ".join(map(str, written.paths)),

@@ -63,7 +63,7 @@ def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int, trust: bool
 
 
 def _types(vocab: Vocab) -> int:
-    return int(vocab.predictable().sum())
+    return int(vocab.writable().sum())
 
 
 def _network(options: object, K: int) -> Network:
@@ -109,7 +109,7 @@ def _run(name: str, figure: Path | None, common: Common, experiment: Callable[[]
 
 @verb.command
 def vanishing(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008  frozen
-    """The gradient by lag: with σ, with tanh, and along the memory of an LSTM."""
+    """Gradient by lag: with σ, with tanh, and along the memory cell of an LSTM."""
     from recur.diagnostics import labs
 
     _run("vanishing", figure, common, lambda: labs.vanishing(common.seed))
@@ -117,7 +117,7 @@ def vanishing(*, figure: Figure = None, common: Common = Common()) -> None:  # n
 
 @verb.command
 def exploding(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
-    """The powers of W: eigenvalues inside the unit circle, on it and outside."""
+    """Powers of W with eigenvalues inside, on and outside the unit circle."""
     from recur.diagnostics import labs
 
     _run("exploding", figure, common, lambda: labs.exploding(common.seed))
@@ -131,14 +131,14 @@ def variance(
     figure: Figure = None,
     common: Common = Common(),  # noqa: B008
 ) -> None:
-    """One weight for all steps, beside a weight for each with its variance chosen for their number.
+    """One shared weight for all steps, compared with one weight per step of a chosen variance.
 
     Parameters
     ----------
     steps
-        n: how many weights are multiplied.
+        Number n of weights that are multiplied.
     target
-        v*: the variance that their product should have; each weight then has its n-th root.
+        Variance v* of the product; each weight has variance v*^(1/n).
     """
     from recur.diagnostics import labs
 
@@ -147,7 +147,7 @@ def variance(
 
 @verb.command
 def truncation(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
-    """What is learned of a dependency that is longer than the window of backpropagation."""
+    """Learning of a dependency that is longer than the window of backpropagation."""
     from recur.diagnostics import labs
 
     _run("truncation", figure, common, lambda: labs.truncation(common.seed))
@@ -155,7 +155,7 @@ def truncation(*, figure: Figure = None, common: Common = Common()) -> None:  # 
 
 @verb.command
 def forget_gate(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
-    """The gradient along the memory of an LSTM, for forget gates from shut to open."""
+    """Gradient along the memory cell of an LSTM, from closed to open forget gates."""
     from recur.diagnostics import labs
 
     _run("forget-gate", figure, common, lambda: labs.forget_gate(common.seed))
@@ -163,7 +163,7 @@ def forget_gate(*, figure: Figure = None, common: Common = Common()) -> None:  #
 
 @verb.command
 def clipping(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
-    """Gradient descent beside a cliff, with and without clipping."""
+    """Gradient descent next to a cliff, with and without clipping."""
     from recur.diagnostics import labs
 
     _run("clipping", figure, common, lambda: labs.clipping(common.seed))
@@ -183,29 +183,29 @@ def parameters(
     opening: Opening = Opening(),  # noqa: B008
     common: Common = Common(),  # noqa: B008
 ) -> None:
-    """How many numbers a table, the n-grams of a text and a network have, by the tokens that they span.
+    """Number of parameters of a table, n-grams and a network, by context length.
 
-    All of the text is counted, as `recur ngram TEXT --eval TEXT` counts it. The network is the one that `recur train`
-    would make for it, or that of a run.
+    All of the text is counted, as in `recur ngram TEXT --eval TEXT`. The network is the one that `recur train` would
+    build, or that of a run.
 
     Parameters
     ----------
     sources
         Files, folders, - for standard input, pydoc (the default) or stdlib.
     token
-        What a token is.
+        Token.
     k
-        By numbers alone: how many different tokens there are. No text is read.
+        Number of different tokens; no text is read.
     tau
-        The most tokens that are spanned.
+        Maximum number of tokens in the context.
     cell
-        Of the network; that of `recur train`, if not given.
+        Cell of the network; default: that of `recur train`.
     hidden_size
-        Its units.
+        Number of hidden units.
     num_layers
-        Its layers.
+        Number of layers.
     run
-        Take this trained language model instead, with its vocabulary; without a text, that which it learned from.
+        Use this trained language model and its vocabulary; without a text, its training text.
     """
 
     given = {"cell": cell, "hidden_size": hidden_size, "num_layers": num_layers}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cyclopts import App
 
-from recur.cli.options import Opening, Output
+from recur.cli.options import Opening, Output, open_model
 from recur.cli.screen import Screen, printable, table
 from recur.errors import OptionError, TextError
 
@@ -25,8 +25,18 @@ verb = App(
   cat lines.txt | recur logprob runs/book              each line a text of its own""",
 )
 
-Measure = Callable[[str], list[tuple[str, float]]]
-"""Function from a text to its tokens in reading order, each with its log-probability."""
+SHOWN = 10
+"""Positions of unknown tokens that are printed."""
+
+
+class Scorer(NamedTuple):
+    """Model that scores texts."""
+
+    score: Callable[[str], Sequence[tuple[str, float | None]]]
+    """Function from a text to its tokens in reading order, each with log P; None for a token that has none."""
+    direction: str
+    known: Container[str]
+    """Tokens of the vocabulary."""
 
 
 @verb.default
@@ -37,34 +47,36 @@ def logprob(
     label: str | None = None,
     tokens: bool = True,
     device: str = "auto",
+    threads: int = 0,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """log P of texts, in nats and bits, token by token.
+    """Log-probability of texts in nats and bits, token by token.
 
-    What stands before a text is the end of a line; of a model trained with --direction backward that stands behind it,
-    and tokens are listed from the last to the first. N-grams of words and models with labels measure whole lines, with
-    their ends.
+    A text is preceded by a line end; for a model trained with --direction backward it is followed by one, and tokens
+    are listed from last to first. Word n-grams and conditional models score whole lines with their ends.
 
     Parameters
     ----------
     model
-        A run of a language model, or of one with labels, or an ARPA file.
+        Run of a language model or a conditional model, or an ARPA file.
     texts
-        What to measure; each line of standard input, if not given.
+        Texts; default: each line of standard input.
     label
-        Models of lines with labels: the label of the lines.
+        Conditional models: label of the lines.
     tokens
-        List every token with its own log P; --no-tokens gives sums alone.
+        List every token; --no-tokens prints only the sums.
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     """
     screen = Screen(output)
-    measure, direction = _measure(model, label, device, opening.trust)
+    scorer = _scorer(model, label, device, opening.trust, threads)
     rows = []
     for text in texts or _lines():
         try:
-            row = _row(text, measure(text) if text.strip() or texts else [])
+            row = _row(text, scorer.score(text) if text.strip() or texts else [], scorer.known)
         except TextError as error:
             raise TextError(f"{text[:40]!r}: {error}") from None
         if not tokens:
@@ -74,7 +86,7 @@ def logprob(
     if not rows:
         raise OptionError("there is no text to measure: name one, or write lines to standard input")
     named = {} if label is None else {"label": label}
-    screen.result({"model": str(model), "direction": direction, **named, "texts": rows})
+    screen.result({"model": str(model), "direction": scorer.direction, **named, "texts": rows})
 
 
 def _lines() -> list[str]:
@@ -84,43 +96,47 @@ def _lines() -> list[str]:
     return [line for lines in read_standard_input(blank=True) for line in lines]
 
 
-def _measure(path: Path, label: str | None, device: str, trust: bool) -> tuple[Measure, str]:
-    """Return the function that scores a text, and the reading direction."""
+def _scorer(path: Path, label: str | None, device: str, trust: bool, threads: int) -> Scorer:
+    """Open a run or an ARPA file."""
     if path.suffix == ".arpa":
         from recur.baselines.ngram import read_arpa
 
         if label is not None:
             raise OptionError(f"{path} is an n-gram model, so --label has no use")
         ngram = read_arpa(path)
-        return ngram.token_logprobs, "backward" if ngram.backward else "forward"
-    from recur.tasks import open_predictor
+        return Scorer(ngram.token_logprobs, "backward" if ngram.backward else "forward", ngram.vocab.ids)
     from recur.tasks.conditional.predictor import ConditionalWriter
     from recur.tasks.language.predictor import Language
 
-    model = open_predictor([path], device, trust)
+    model = open_model([path], device, trust, threads)
     if isinstance(model, ConditionalWriter):
         if label is None:
             raise OptionError(f"which label? --label, one of: {', '.join(sorted(model.labels))}")
         chosen = label
-        return lambda text: model.token_logprobs(text, chosen), model.task.options.direction
+        direction = model.task.options.direction
+        return Scorer(lambda text: model.token_logprobs(text, chosen), direction, model.vocab.ids)
     if not isinstance(model, Language):
         raise OptionError(f"{path} is a run of the task {model.task.name}; log P of a text is for language models")
     if label is not None:
         raise OptionError(f"{path} was not trained with --task conditional, so --label has no use")
-    return model.token_logprobs, model.options.direction
+    return Scorer(model.token_logprobs, model.options.direction, model.vocab.ids)
 
 
-def _row(text: str, each: list[tuple[str, float]]) -> JsonObject:
-    total = sum(logp for _, logp in each)
+def _row(text: str, each: Sequence[tuple[str, float | None]], known: Container[str]) -> JsonObject:
+    scored = [logp for _, logp in each if logp is not None]
+    total, count = sum(scored), len(scored)
+    unknown = [k for k, (token, _) in enumerate(each, start=1) if token == "<unk>" or token not in known]
     return {
         "text": text,
         "logprob": total,
         "bits": -total / math.log(2),
-        "tokens": len(each),
-        "logprob_per_token": total / len(each) if each else None,
-        "bits_per_token": -total / math.log(2) / len(each) if each else None,
-        "perplexity": math.exp(min(-total / len(each), 700.0)) if each else None,
-        "unknown": sum(token == "<unk>" for token, _ in each),
+        "tokens": count,
+        "logprob_per_token": total / count if count else None,
+        "bits_per_token": -total / math.log(2) / count if count else None,
+        "perplexity": math.exp(min(-total / count, 700.0)) if count else None,
+        "unknown": len(unknown),
+        "unknown_at": unknown,
+        "left_out": len(each) - count,
         "each": [{"token": token, "logprob": logp} for token, logp in each],
     }
 
@@ -132,11 +148,17 @@ def _show(screen: Screen, row: JsonObject) -> None:
     if "each" in row:
         listed = table("", "token", "log P", "P")
         for entry in row["each"]:
-            p = math.exp(min(entry["logprob"], 700.0))  # a back-off of another program's file may be above 1
-            listed.add_row(printable(entry["token"]), f"{entry['logprob']:.3f}", f"{p:.4g}")
+            name, logp = printable(entry["token"]), entry["logprob"]
+            if logp is None:
+                listed.add_row(name, "–", "not in the vocabulary")
+            else:  # a back-off of another program's file may be above 1
+                listed.add_row(name, f"{logp:.3f}", f"{math.exp(min(logp, 700.0)):.4g}")
         screen.show(listed)
-    unknown = f", {row['unknown']} unknown" if row["unknown"] else ""
     screen.show(
-        f"log P = {row['logprob']:.4f} nats, {row['bits']:.3f} bits; {row['tokens']} tokens{unknown}, each "
+        f"log P = {row['logprob']:.4f} nats, {row['bits']:.3f} bits; {row['tokens']} tokens, each "
         f"{row['logprob_per_token']:.4f} nats on average, perplexity {row['perplexity']:.3f}: {printable(row['text'])}"
     )
+    if row["unknown"]:
+        at = ", ".join(map(str, row["unknown_at"][:SHOWN])) + (", …" if row["unknown"] > SHOWN else "")
+        scored = "left out of log P" if row["left_out"] else "scored as <unk>"
+        screen.show(f"{row['unknown']} unknown ({scored}): token {at}")

@@ -44,32 +44,33 @@ def ngram(
     text: TextOptions = TextOptions(),  # noqa: B008  frozen
     common: Common = Common(),  # noqa: B008
 ) -> None:
-    """Count n-grams, smooth them, and measure perplexity.
+    """Train an n-gram model and evaluate its perplexity.
 
-    Without --eval the text is split by position, 90/5/5: the model sees the first part and is measured on the second.
+    Without --eval the text is split by position, 90/5/5: the model is trained on the first part and evaluated on the
+    second.
 
     Parameters
     ----------
     sources
         Files, folders, - for standard input, pydoc (the default) or stdlib.
     order
-        n: how many tokens an n-gram has.
+        Order n.
     smoothing
-        kneser-ney (interpolated, modified), laplace (the recursion with ε₁, ε₂, …) or add-k.
+        kneser-ney (interpolated, modified), laplace (recursion with ε₁, ε₂, …) or add-k.
     epsilon
-        For laplace: 1, another number, or several: ε₁, ε₂, … one for each order.
+        Laplace: one ε for all orders, or one per order.
     k
-        For add-k: what is added to every count.
+        Add-k: the number added to every count.
     eval
-        Measure on this text instead of a part held out.
+        Evaluate on this text instead of a held-out part.
     sample
-        Write this many tokens.
+        Generate this many tokens.
     prompt
-        What a sample goes on from; with --direction backward, what it leads up to.
+        Start of the sample; with --direction backward its end.
     temperature
-        Below 1 samples are safer, above 1 wilder.
+        Samples: below 1 more likely, above 1 more varied.
     direction
-        backward reads the text from its end: the probability of a token given those behind it; forward, if not given.
+        Reading direction: forward, or backward (the probability of a token given the tokens after it).
     save
         Write the model as an ARPA file.
     load
@@ -175,7 +176,7 @@ def _fitted(
 
 def _measured(screen: Screen, model: NGram, text: Corpus) -> Measured:
     if not text.characters:
-        raise TextError(f"{text.name} is too short to measure on: give a longer text, or another one with --eval")
+        raise TextError(f"{text.name} is too short for evaluation: give a longer text, or another one with --eval")
     with screen.reading(text, "measuring", text.characters) as tracked:
         found = model.evaluate(tracked)
     unknown = model.vocab.unknown_tokens(text.text()).most_common(10) if found.oov else []

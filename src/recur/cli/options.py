@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -13,6 +14,7 @@ from recur.options import Seed, checked
 
 if TYPE_CHECKING:
     from recur.data.text import Corpus, Vocab
+    from recur.tasks.common.predictor import Predictor
 
 PLAIN = Parameter(negative_iterable=(), json_list=False, json_dict=False)
 """Defaults of every flag and argument: a value that begins with `[` or `{` is a file name or a text, not JSON."""
@@ -48,8 +50,8 @@ class Opening:
     """Options of commands that open runs."""
 
     trust: Annotated[bool, Parameter(negative="")] = False
-    """Execute a custom cell that a run, a sweep or a file of --config names, though you have not trained with it; it is
-    remembered by its SHA-256."""
+    """Execute the custom cell that a run, a sweep or a --config file names, even if you have not trained with it. The
+    SHA-256 of the cell is remembered."""
 
 
 @Parameter(name="*")
@@ -61,8 +63,18 @@ class OpeningTexts(Opening):
     """Continue although a training file has changed since."""
 
     allow_path: tuple[Path, ...] = ()
-    """Open this text of the run, a file or a folder outside of the run's folder, though you have not trained with it;
-    it is remembered by the SHA-256 of its name and content. Repeat the option for several."""
+    """Read this text of the run outside of the run's folder, a file or a folder, even if you have not trained with it.
+    The SHA-256 of its name and content is remembered. Repeat the option for several."""
+
+
+def open_model(runs: Sequence[Path], device: str, trust: bool, threads: int) -> Predictor[Any]:
+    """Open the trained model of one run or several, and set the number of CPU threads."""
+    from recur.runs import use_threads
+    from recur.tasks import open_predictor
+
+    model = open_predictor(runs, device, trust)
+    use_threads(threads, model.task.options.threads)
+    return model
 
 
 @Parameter(name="*")

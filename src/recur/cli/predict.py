@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Opening, Output
+from recur.cli.options import Opening, Output, open_model
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError, shown
 from recur.utils.files import new_figure, save_figure
@@ -82,56 +82,60 @@ def predict(
     attention: Annotated[bool, Parameter(negative="")] = False,
     figure: Path | None = None,
     anomalies: Annotated[bool, Parameter(negative="")] = False,
+    threshold: float | None = None,
     device: str = "auto",
+    threads: int = 0,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Write what a model makes of each line: `input TAB output`, and `TAB score` where there are several.
+    """Predict each input line: `input TAB output`, and `TAB score` with several results per input.
 
     Parameters
     ----------
     models
-        Runs; several with the same vocabularies serve as one, by the mean of probabilities (seq2seq, classify), of what
-        they say of tags (tag) or of quantiles (forecast). What is no run is a file of inputs, a line each; standard
-        input, if there is none.
+        Runs, then files with one input per line; default: standard input. Several runs with equal vocabularies are an
+        ensemble: the mean of probabilities (seq2seq, classify), tag scores (tag) or quantiles (forecast).
     beam
-        Width of the beam search; 1, if not given: the likeliest symbol at each step.
+        Width of the beam search; default 1 (greedy).
     nbest
-        So many of what the beam search finds, best first.
+        Number of results of the beam search, best first.
     length_penalty
-        Rank by log P / ((5 + length) / 6)^this; 0, if not given.
+        Length penalty α; rank by log P / ((5 + length) / 6)^α. Default 0.
     coverage
-        With attention: add this much of Σ log(attention on a place of the source, at most 1) to what is ranked by, so
-        that less is left out; 0, if not given.
+        With attention: weight of the coverage penalty Σ log(attention per source position, at most 1). Default 0.
     lm
-        CTC: an n-gram model of label sequences, an ARPA file (recur ngram --token word --save), to rank by too.
+        CTC: n-gram model of label sequences, an ARPA file (recur ngram --token word --save).
     lm_weight
-        CTC: what its log-probabilities count beside the network's; 0.5, if not given.
+        CTC: weight of the n-gram model; default 0.5.
     samples
-        Draw so many instead of searching.
+        Number of samples instead of a search.
     temperature
-        For drawn ones: below 1 safer, above 1 wilder.
+        Samples: below 1 more likely, above 1 more varied.
     top_k
-        For drawn ones: among the k likeliest symbols only.
+        Samples: only the k most likely symbols.
     top_p
-        For drawn ones: among the likeliest that together have this probability.
+        Samples: only the most likely symbols with this total probability.
     seed
-        For drawn ones: the same seed, the same output.
+        Samples: random seed.
     attention
-        Of models that write from a source: which of its symbols each symbol written looked at most; all weights with
-        --json.
+        Models with a source: print the source symbol that each output symbol attends to most; all weights with --json.
     figure
-        Draw those weights to this file (.png, .svg or .pdf), of the first six inputs.
+        Write a figure to this file (.png, .svg or .pdf): forecasts after their history, or the attention weights of the
+        first six inputs.
     anomalies
         Of forecasters: not what follows, but how surprising each value of the file is, one step ahead: how many
         deviations it is off, and the share of validation errors that were as large.
+    threshold
+        With --anomalies: p-value below which a value counts as an anomaly; default 0.01.
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     """
     from recur.data.text.labelled import read_standard_input
 
     screen = Screen(output)
-    model, files = open_runs(models, device, opening.trust)
+    model, files = open_runs(models, device, opening.trust, threads)
     asked: JsonObject = {
         "beam": beam,
         "nbest": nbest,
@@ -143,12 +147,15 @@ def predict(
     asked |= {"lm": lm, "lm_weight": lm_weight}
     asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     options: JsonObject = {name: value for name, value in asked.items() if value is not None}
-    if figure is not None and model.task.name == "forecast":
-        raise OptionError(f"--figure draws attention; recur eval {model.run.path} --figure {figure} draws forecasts")
-    if attention or figure is not None:
+    forecasts = model.task.name == "forecast"
+    if forecasts and figure is not None:
+        options["figure"] = figure
+    if attention or (figure is not None and not forecasts):
         options["attention"] = True
     if anomalies:
         options["anomalies"] = True
+    if threshold is not None:
+        options["threshold"] = threshold
     looked: list[JsonObject] = []
     if nbest is not None and beam is None:
         options["beam"] = nbest
@@ -172,22 +179,27 @@ def predict(
         inputs = iter([files])
     elif not files and not model.takes_lines:
         inputs = iter([[line for lines in inputs for line in lines]])
+    header = model.header(**options)
     for lines in inputs:
         for row in model.predictions(lines, **options):
+            if header:
+                screen.write(header)
+                header = ""
             cut += bool(row.get("cut"))
             unknown.update(set(row.get("unknown", ())))
             for made in row.get("nbest", [row]):
                 screen.write(model.write(row, made, made.get("score") if several else None))
             if attention:
                 screen.write("\n".join(in_words(row["attention"])))
-            if figure is not None and len(looked) < PANELS:
+            if figure is not None and not forecasts and len(looked) < PANELS:
                 looked.append(row["attention"])
             if screen.json:
                 found.append(row if several else {name: value for name, value in row.items() if name != "nbest"})
         sys.stdout.flush()
-    if figure is not None and looked:
+    if looked and figure is not None:
         draw(looked, figure)
-        screen.note(f"drawn to {figure}")
+    if figure is not None and (looked or forecasts):
+        screen.note(f"written to {figure}")
     if cut:
         screen.note(f"{cut} did not end by themselves and were cut; --max-length of training is the bound")
     if unknown:
@@ -201,15 +213,14 @@ def no_run(named: Sequence[Path]) -> str:
     return f"no run{among}: a run is a folder with a manifest.json"
 
 
-def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predictor[Any], list[str]]:
+def open_runs(models: Sequence[Path], device: str, trust: bool, threads: int = 0) -> tuple[Predictor[Any], list[str]]:
     """Open the runs among the paths as one model; return it and the other paths."""
     from recur.runs import is_run
-    from recur.tasks import open_predictor
 
     runs = [path for path in models if is_run(path)]
     if not runs:
         raise OptionError(no_run(models))
-    return open_predictor(runs, device, trust), [str(path) for path in models if not is_run(path)]
+    return open_model(runs, device, trust, threads), [str(path) for path in models if not is_run(path)]
 
 
 class _Lines:

@@ -28,6 +28,7 @@ def resume(
     steps: int | None = None,
     minutes: float | None = None,
     device: str | None = None,
+    threads: int | None = None,
     log: tuple[str, ...] = (),
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
@@ -49,6 +50,8 @@ def resume(
         Train this many more minutes.
     device
         cpu, cuda, cuda:N or auto; default: the device of the run.
+    threads
+        CPU threads; default: those of the run. Another number rounds differently.
     log
         Also log the metrics to tensorboard, mlflow or wandb; repeat it for several.
     """
@@ -64,6 +67,7 @@ def resume(
         before = options_of_run(Run.open(run), code=False)
         given = device or before.device, before.compress
     more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes, "device": device}
+    more["threads"] = threads
     more |= {"trust": opening.trust, "changed_text": opening.changed_text}
     more["allow_path"] = opening.allow_path
     screen = Screen(output, silent=at.rank > 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Opening, Output
+from recur.cli.options import Opening, Output, open_model
 from recur.cli.screen import Screen
 from recur.errors import OptionError
 
@@ -46,6 +46,7 @@ def sample(
     seed: int | None = None,
     weights: Literal["float32", "bfloat16", "int8"] = "float32",
     device: str = "auto",
+    threads: int = 0,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -83,15 +84,16 @@ def sample(
         Precision of the recurrent weights; `recur eval --weights` evaluates the loss of quality.
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     """
-    from recur.tasks import open_predictor
     from recur.tasks.conditional.predictor import ConditionalWriter
     from recur.tasks.language.predictor import Language
 
     screen = Screen(output)
     if length is not None and length < 0:
         raise OptionError(f"--length must not be negative, got {length}")
-    model = open_predictor([run], device, opening.trust)
+    model = open_model([run], device, opening.trust, threads)
     if weights != "float32":
         model.use_products(weights)
     choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from recur.cli.options import Output
 from recur.i18n import printed
+from recur.utils.progress import ProgressLine
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -111,6 +112,8 @@ class Screen:
             for thing in things:
                 # On a terminal sentences and tables are fitted to its width; elsewhere each is a line.
                 fitted = self.out.is_terminal
+                if isinstance(thing, Table):
+                    fit_columns(thing, self.out)
                 if isinstance(thing, Table) and thing.title and fitted:
                     self.out.print(str(thing.title), style="bold")  # which may be wider than the table
                     thing.title = None
@@ -158,6 +161,18 @@ class Screen:
             status.stop()
 
     @contextmanager
+    def working(self, what: str) -> Iterator[Callable[[str, float], object] | None]:
+        """Yield a callback that shows what is done now and which share is done; None with --quiet or --json."""
+        if self.quiet:
+            yield None
+            return
+        line = ProgressLine(what)
+        try:
+            yield line
+        finally:
+            line.close()
+
+    @contextmanager
     def counting(self, what: str, total: int | None = None) -> Iterator[Callable[[int], object] | None]:
         """Yield a callback that advances a progress bar by a number of characters; None without a terminal."""
         if self.quiet or not self.err.is_terminal:
@@ -191,6 +206,48 @@ def table(title: str, *columns: str) -> Table:
     for k, column in enumerate(columns):
         made.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
     return made
+
+
+SHORTEST = 16
+"""Characters of a first column that is shortened, at least."""
+
+
+def fit_columns(shown: Table, console: Console) -> None:
+    """Fit a table to the width of the screen, or to 80 columns: shorten names, then leave out the last columns."""
+    title, shown.title = shown.title, None
+    unbounded, most = console.options.update(width=10_000), console.width if console.is_terminal else COLUMNS
+
+    def width() -> int:
+        return console.measure(shown, options=unbounded).maximum
+
+    # The last column of a table of facts holds sentences, which are wrapped.
+    if shown.show_header and len(shown.columns) > 1 and width() > most:
+        shown.padding = (0, 1)
+        shown.pad_edge = False
+        names = shown.columns[0]
+        longest = max((len(str(cell)) for cell in (names.header, *names.cells)), default=0)
+        room = max(SHORTEST, longest - max(0, width() - most))
+        names._cells = [_shortened(cell, room) if isinstance(cell, str) else cell for cell in names.cells]
+        left_out = 0
+        while width() > most and len(shown.columns) > 2:
+            shown.columns.pop()
+            left_out += 1
+        if left_out:
+            shown.caption = f"{left_out} more columns: --json"
+            shown.caption_justify = "left"
+    shown.title = title
+
+
+COLUMNS = 80
+"""Width of tables where the output is no terminal."""
+
+
+def _shortened(cell: str, most: int) -> str:
+    """Return a name without its middle if it is too long: the ends of paths and options tell them apart."""
+    if len(cell) <= most:
+        return cell
+    head = (most - 1) // 3
+    return f"{cell[:head]}…{cell[len(cell) - (most - 1 - head) :]}"
 
 
 def printable(token: str) -> str:

@@ -52,45 +52,44 @@ def serve(
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Serve runs over HTTP: completions as OpenAI's API has them, predictions, and sessions that are stepped together.
+    """Serve runs over HTTP: completions as in OpenAI's API, predictions, and sessions that are stepped as one batch.
 
-    SIGTERM and Ctrl-C let what runs come to its end; SIGHUP loads newer weights.
+    SIGTERM and Ctrl-C let running requests finish; SIGHUP loads newer weights.
 
     Parameters
     ----------
     runs
-        What to serve: each by the name of its folder.
+        Runs to serve, each by the name of its folder.
     port
-        The port to listen on; 0 for any that is free.
+        Port to listen on; 0: any free port.
     host
-        The address to listen on; any but a loopback address needs --token.
+        Address to listen on; other addresses than loopback need --token.
     token
-        Words of which a request must carry one, in place of a random one; also RECUR_TOKEN. Sessions are theirs who
-        began them.
+        Accepted access tokens instead of a random one. A session belongs to the token that created it.
     no_token
-        Answer anyone on this machine.
+        Accept requests without a token from this machine.
     sessions
-        How many sessions are kept in memory.
+        Maximum number of sessions in memory.
     idle
-        Minutes after which a session that nobody uses leaves it.
+        Minutes without a request after which a session ends, or moves to --spill.
     spill
-        A folder that such sessions go to, and come back from; without one they are over.
+        Folder for idle sessions; they are loaded again at the next request.
     keep
-        Hours after which they are over there too, and states in clients' hands with them.
+        Hours after which sessions in --spill and signed states expire.
     rate
-        Requests a second of one token, at most; 0 for no limit.
+        Maximum requests per second and token; 0: no limit.
     max_tokens
-        Tokens written behind one prompt, at most.
+        Maximum tokens per completion.
     grace
-        Seconds that running requests have when the server is to stop.
+        Seconds for running requests when the server stops.
     watch
         Load newer weights whenever a run has them.
     device
-        Where models run: auto, cpu, cuda.
+        Device: auto, cpu or cuda.
     products
-        Read weights of recurrent layers as bfloat16 or int8.
+        Precision of recurrent weights: bfloat16 or int8.
     threads
-        For the models; all cores but one, if 0.
+        CPU threads of the models; 0: as many as they were trained with, but at most all cores but one.
     """
     screen = Screen(output)
     _check(port, host, token, no_token, sessions)

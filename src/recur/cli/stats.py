@@ -37,31 +37,31 @@ def stats(
     figure: list[Path] | None = None,
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
-    """Frequencies, stop words, Zipf's law, coverage, and how much of what comes is new.
+    """Token frequencies, stop words, Zipf's law, coverage, and the share of new n-grams.
 
-    The text is split by position, 90/5/5, as for training: the first part is counted, and on the second is measured how
-    much is new. With --all there is no second part. N-grams of words end with their line, those of characters do not.
+    The text is split by position, 90/5/5, as for training: the first part is counted, new n-grams are measured on
+    the second. With --all there is no second part. N-grams of words end with their line, those of characters do not.
 
     Parameters
     ----------
     sources
         Files, folders, - for standard input, pydoc (the default) or stdlib.
     token
-        What a token is.
+        Token.
     punctuation
-        Split punctuation off words, and Chinese characters from each other; it is not counted as words.
+        Punctuation marks and Chinese characters are separate tokens; they are not counted as words.
     lower
-        Drop case.
+        Convert to lower case.
     top
-        How many of the most frequent to list.
+        Number of most frequent tokens to list.
     stop_words
         List stop words too.
     everything
-        Count all of the text; nothing is held out, and what is new is not measured.
+        Count all of the text; nothing is held out, and new n-grams are not measured.
     across_lines
-        Let n-grams of words go on from a line to the next.
+        Count n-grams of words across line ends.
     figure
-        Draw counts against ranks, on logarithmic axes, to this file (.png, .svg or .pdf).
+        Write a plot of counts against ranks on logarithmic axes to this file (.png, .svg or .pdf).
     """
     from recur.baselines.ngram.statistics import describe
     from recur.baselines.ngram.statistics import figure as draw

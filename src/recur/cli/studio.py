@@ -36,25 +36,28 @@ def studio(
     token: str | None = None,
     read_only: Annotated[bool, Parameter(negative="")] = False,
     open_browser: Annotated[bool, Parameter(name="--open", negative="")] = False,
+    threads: int = 0,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Serve a local page over a folder of runs: train, compare, write, and look inside.
+    """Serve a local page for a folder of runs: train, compare, generate, and look inside.
 
     Parameters
     ----------
     folder
-        Where the runs are.
+        Folder of the runs.
     port
-        The port to listen on.
+        Port to listen on.
     host
-        The address to listen on; any but a loopback address needs --token.
+        Address to listen on; other addresses than loopback need --token.
     token
-        A word that the address printed must carry, in place of a random one; requests without it are refused.
+        Access token instead of a random one; requests without it are refused.
     read_only
-        Show runs, and let nobody train, upload or write notes from the page.
+        Only show runs: no training, uploads or notes.
     open_browser
         Open the page in the browser.
+    threads
+        CPU threads of the models; 0: as many as each was trained with.
     """
     screen = Screen(output)
     if not folder.is_dir() and (read_only or folder != Path("runs")):
@@ -70,7 +73,7 @@ def studio(
     with listen(host, port) as listening:
         hosts = (*LOOPBACK, host) if token is None else None  # who is given a token may come under any name
         token = token or secrets.token_urlsafe(24)
-        app = make_app(folder, token, hosts, opening.trust, read_only)
+        app = make_app(folder, token, hosts, opening.trust, read_only, threads=threads)
         server = make_server(app)
         address = f"{server_url(listening, host)}/?token={quote(token)}"
         screen.show(f"{folder} is served until Ctrl-C at {address}")
@@ -83,7 +86,7 @@ def studio(
             server.run(sockets=[listening])
         finally:
             if stopped := end_training(app):
-                screen.note(f"{stopped} was stopped; go on with: recur resume {shlex.quote(str(folder / stopped))}")
+                screen.note(f"{stopped} was stopped; resume it with: recur resume {shlex.quote(str(folder / stopped))}")
 
 
 def _leave(*_: object) -> None:

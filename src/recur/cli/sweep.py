@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from recur.cli.engines import JOURNAL, requested_engine, sweep_on_ray
 from recur.cli.options import PLAIN, Opening, Output
 from recur.cli.screen import Screen, table
 from recur.cli.task_flags import RUN, call, flag_app, split_arguments
@@ -36,6 +37,14 @@ def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
     """Search for good options."""
     if launch().size > 1:
         raise OptionError("a sweep runs its trials in one process: run it without torchrun or srun")
+    if (engine := requested_engine(arguments)) is not None:
+        from recur.training.sweeps import open_sweep
+
+        out = sweep_on_ray(engine[1], engine[0])
+        screen, found = Screen(Output(json="--json" in arguments)), open_sweep(out, str(out / JOURNAL))
+        _show(screen, found)
+        screen.result(found.as_dict())
+        return
     if any(argument == "--resume" or argument.startswith("--resume=") for argument in arguments):
         _resuming()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return
@@ -62,17 +71,18 @@ def _rest(
     search: Annotated[
         list[str] | None,
         Parameter(
-            help="An option to search, by name or with a range: lr=0.001:0.01:log, hidden_size=64:256, cell=gru,lstm. "
-            "If not given, those of the task that are worth it and not typed. Repeat it for several.",
+            help="Option to search, by name or with a range: lr=0.001:0.01:log, hidden_size=64:256, cell=gru,lstm. "
+            "Default: the search space of the task. Repeat the option for several.",
             group=RUN,
         ),
     ] = None,
-    pruner: Annotated[
-        str, Parameter(help="Leave trials that fall behind: median, hyperband or none.", group=RUN)
-    ] = "median",
+    pruner: Annotated[str, Parameter(help="Stop bad trials early: median, hyperband or none.", group=RUN)] = "median",
     total_minutes: Annotated[
-        float | None, Parameter(help="Begin no trial after so many; --minutes is the budget of each.", group=RUN)
+        float | None,
+        Parameter(help="Start no trial after this many minutes; --minutes is the budget of one trial.", group=RUN),
     ] = None,
+    engine: Annotated[str | None, Parameter(help="Run trials on Ray: ray; needs --workers.", group=RUN)] = None,
+    workers: Annotated[int | None, Parameter(help="Number of trials that --engine runs at a time.", group=RUN)] = None,
     storage: Annotated[
         str | None,
         Parameter(
@@ -83,7 +93,11 @@ def _rest(
     ] = None,
     out: Annotated[
         Path | None,
-        Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
+        Parameter(
+            name=["--out", "-o"],
+            help="Folder of the sweep; default: sweeps/NAME. An existing sweep is resumed.",
+            group=RUN,
+        ),
     ] = None,
     resume: Annotated[Path | None, Parameter(help="Resume the sweep in this folder.", group=RUN)] = None,
     opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
@@ -168,7 +182,7 @@ def _watch(screen: Screen, run: Any) -> None:
     _show(screen, found)
     screen.result(found.as_dict())
     if found.stopped:
-        screen.note(f"go on with: recur sweep --resume {shlex.quote(str(found.path))}")
+        screen.note(f"resume with: recur sweep --resume {shlex.quote(str(found.path))}")
         raise KeyboardInterrupt
 
 
@@ -192,6 +206,10 @@ def _show(screen: Screen, found: Sweep) -> None:
         screen.show(f"What trials differ by: {said}")
     if found.failures:
         screen.note(found.failures)
+    ties = found.ties()
+    if len(ties) > 1:
+        named = ", ".join(trial.run for trial in ties[:FIRST]) + (", …" if len(ties) > FIRST else "")
+        screen.show(f"{len(ties)} trials are level: {named}. The first of them counts as the best.")
     screen.show(f"The best is in {found.path / found.best.run}; train it again with", f"  {found.command}")
 
 

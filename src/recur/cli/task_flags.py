@@ -47,7 +47,44 @@ class Arguments(NamedTuple):
     """The arguments without --task and --config."""
 
 
+def with_lists(arguments: Sequence[str]) -> list[str]:
+    """Return arguments in which flags of columns are repeated: `--covariates a b` and `--covariates a,b` become
+    `--covariates a --covariates b`. A further value that is a file or folder is one to train on."""
+    found: list[str] = []
+    flag = ""
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if argument.startswith("-") and not _is_number(argument):
+            flag = name if name in LISTS else ""
+            if flag and equals:
+                for part in value.split(","):
+                    found += [flag, part]
+            elif not flag:
+                found.append(argument)
+            continue
+        if not flag or (found[-2:-1] == [flag] and Path(argument).exists()):
+            flag = ""
+            found.append(argument)
+            continue
+        for part in argument.split(","):
+            found += [flag, part]
+    return found
+
+
+LISTS = ("--target", "--covariates", "--past-covariates", "--static", "--quantiles")
+"""Flags whose values may be given together: names of columns, or numbers."""
+
+
+def _is_number(argument: str) -> bool:
+    try:
+        float(argument)
+    except ValueError:
+        return False
+    return True
+
+
 def split_arguments(arguments: Sequence[str]) -> Arguments:
+    arguments = with_lists(arguments)
     rest, task, why = list(arguments), _take(arguments, "task"), ""
     rest, named = _without(rest, "task"), _take(arguments, "config")
     fields: dict[str, object] = {}
@@ -233,11 +270,17 @@ def _rest(
     *,
     task: Annotated[str | None, Parameter(help="Task; by default recognised from the file.", group=RUN)] = None,
     config: Annotated[Path | None, Parameter(help="TOML file with options; flags override it.", group=RUN)] = None,
-    out: Annotated[Path | None, Parameter(help="Run folder; default: runs/NAME-TIME.", group=RUN)] = None,
+    out: Annotated[
+        Path | None, Parameter(name=["--out", "-o"], help="Run folder; default: runs/NAME-TIME.", group=RUN)
+    ] = None,
     folds: Annotated[
         int | None,
         Parameter(help="Cross-validation with this many folds.", group=RUN),
     ] = None,
+    engine: Annotated[
+        str | None, Parameter(help="Train on Ray in several processes: ray; needs --workers.", group=RUN)
+    ] = None,
+    workers: Annotated[int | None, Parameter(help="Number of processes of --engine.", group=RUN)] = None,
     log: Annotated[
         list[str] | None,
         Parameter(help="Also log the metrics to tensorboard, mlflow or wandb; repeat it for several.", group=RUN),

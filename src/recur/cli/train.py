@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from recur.cli.engines import requested_engine, train_on_ray
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.task_flags import call, flag_app, split_arguments
@@ -49,6 +50,10 @@ verb = App(help_flags=[], version_flags=[])
 @verb.default
 def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Train a model from a file."""
+    if (engine := requested_engine(arguments)) is not None:
+        out = train_on_ray(engine[1], engine[0])
+        show_trained(Screen(Output(json="--json" in arguments, quiet="-q" in arguments or "--quiet" in arguments)), out)
+        return
     task, why, fields, rest = split_arguments(arguments)
 
     def begin(
@@ -59,6 +64,7 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         log: list[str] | None,
         opening: Opening,
         output: Output,
+        **engine: object,  # was read before
     ) -> None:
         hush(launch())
         screen = Screen(output, silent=launch().rank > 0)
@@ -72,6 +78,18 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
             start(screen, options, out, log or (), opening.trust)
 
     call(flag_app(task, fields, begin, EXAMPLES, everything="--help-all" in arguments), task, rest)
+
+
+def show_trained(screen: Screen, out: Path) -> None:
+    """Print where a run is that other processes have trained, and its metrics."""
+    from recur.runs import Run
+    from recur.tasks.common.metrics import format_metric, metric_label
+
+    run = Run.open(out, words=False)
+    found = {name: value for name, value in run.weights_about().items() if name.startswith("valid_")}
+    screen.show(", ".join(f"{metric_label(name)} {format_metric(name, value)}" for name, value in found.items()))
+    screen.note(f"trained: {out}")
+    screen.result({"run": str(out), "task": run.task, **found})
 
 
 def start(screen: Screen, options: TaskOptions, out: Path | None, log: Sequence[str], trust: bool = False) -> None:
@@ -137,6 +155,9 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], l
 def interruptible(screen: Screen) -> Iterator[threading.Event]:
     """Set an event at Ctrl-C or SIGTERM, which schedulers and containers send; a second signal interrupts as usual."""
     stop, first = threading.Event(), 0.0
+    if threading.current_thread() is not threading.main_thread():  # Ray trains in a thread, and gets the signals itself
+        yield stop
+        return
 
     def interrupt(*_: object) -> None:
         nonlocal first

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Common, OpeningTexts
+from recur.cli.options import Common, OpeningTexts, open_model
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
 from recur.i18n import Message, translate
@@ -47,46 +47,47 @@ def xray(
     part: str = "",
     sentence: str = "",
     device: str = "auto",
+    threads: int = 0,
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
-    """Diagnose a trained network: a verdict with its measured reason and what to try, then all that was measured. A
-    language model reads a text; another task's network a batch of its own.
+    """Diagnose a trained network: the condition with its measured reason and a recommendation, then all findings.
 
     Parameters
     ----------
     run
-        The run's folder.
+        Run folder.
     file
-        A text, or a file of what the task reads; if not given, the run's validation part, or what it learned from.
+        A text, or a file of the task; default: the validation set, or the training data.
     html
         Write a report with figures to this file; it opens offline.
     language
-        Of the report: en or zh.
+        Language of the report: en or zh.
     try_
-        Train again with the first thing that is advised, for as long as the run had, into RUN-try, and compare.
+        Train with the first recommendation into RUN-try, as long as the run, and compare.
     tokens
-        How many tokens of the text to read.
+        Number of tokens of the text to read.
     part
-        Of a network with several recurrent parts: which; the largest, if not given.
+        Part of a network with several recurrent parts; default: the largest.
     sentence
-        Follow the forget gate along this one; one of the validation part that turns (", but"), if not given.
+        Show the forget gate along this sentence; default: a sentence of the validation set with a turn (", but").
     device
         cpu, cuda, cuda:N or auto.
+    threads
+        CPU threads; 0: as many as the run was trained with.
     """
     from recur.data.text import Corpus
     from recur.diagnostics import xray as diagnose
-    from recur.tasks import open_predictor
     from recur.utils.files import write_atomically
 
     screen = Screen(common)
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
-    model = open_predictor([run], device, opening.trust)
+    model = open_model([run], device, opening.trust, threads)
     model.changed_text, model.allow_path = opening.changed_text, opening.allow_path
-    with screen.busy("running probes"):
+    with screen.working("probing") as progress:
         text = Corpus.of(file) if file is not None and model.task.on_text else file
-        report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part, sentence=sentence)
+        report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part, sentence=sentence, progress=progress)
     if html is not None:
         with screen.busy("drawing figures"):
             content = report.html(language)

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from recur.data.text import BOS, EOS, PAD
-from recur.decoding.sampling import FORBIDDEN_TOKENS, SamplingOptions, make_generator, read_prompt
+from recur.data.text import BOS, EOS, PAD, UNK
+from recur.decoding.sampling import FORBIDDEN_TOKENS, SamplingOptions, forbidden_tokens, make_generator, read_prompt
 from recur.errors import OptionError
 from recur.models import LanguageModel, State
 from recur.models.layers import map_state
+from recur.nn.functional import MASKED_LOGIT
 from recur.options import Count, Natural, NonNegative, checked
 
 DecoderStateT = TypeVar("DecoderStateT")
@@ -280,7 +281,8 @@ def likelihood(writer: StepDecoder[DecoderStateT], targets: Tensor, lengths: Ten
 def likelihoods(writer: StepDecoder[DecoderStateT], targets: Tensor, lengths: Tensor) -> Tensor:
     """Return log P of each symbol given the symbols before it, shape (B, T + 1).
 
-    The entry after the last symbol is log P of the end, or of the length if lengths are chosen before decoding.
+    The entry after the last symbol is log P of the end, or of the length if lengths are chosen before decoding. An
+    <unk> that the decoder cannot write has the entry 0.
     """
     steps = torch.zeros(writer.rows, targets.shape[1] + 1, dtype=torch.float64, device=writer.device)
     table = writer.lengths()
@@ -290,7 +292,9 @@ def likelihoods(writer: StepDecoder[DecoderStateT], targets: Tensor, lengths: Te
         logp, carried = writer.step(tokens, carried)
         tokens = targets[:, t] if t < targets.shape[1] else torch.full_like(tokens, EOS)
         tokens = tokens.masked_fill(lengths == t, EOS)
-        steps[:, t] = logp.gather(1, tokens[:, None])[:, 0].masked_fill(lengths < t, 0)
+        own = logp.gather(1, tokens[:, None])[:, 0]
+        impossible = (tokens == UNK) & (own < MASKED_LOGIT / 2)
+        steps[:, t] = own.masked_fill((lengths < t) | impossible, 0)
     if table is not None:
         steps.scatter_add_(1, lengths[:, None], table.gather(1, lengths[:, None]).double())
     return steps
@@ -328,6 +332,7 @@ class ContinuationDecoder:
         self.model, self.longest = model, length
         self.rows, self.K, self.device = 1, model.K, model.device
         self.logits, self.state = read_prompt(model, lead)
+        self.never = forbidden_tokens(model)
 
     def lengths(self) -> None:
         return None
@@ -344,7 +349,7 @@ class ContinuationDecoder:
             return logp, carried
         if written:  # the first token follows the lead, which was read at once
             logits, state = self.model.step(tokens, state)
-        logits[:, list(FORBIDDEN_TOKENS)] = -torch.inf
+        logits[:, self.never] = -torch.inf
         return logits.double().log_softmax(-1), LanguageModelBeams(logits, state, written + 1)
 
     def pick(self, carried: LanguageModelBeams, index: Tensor) -> LanguageModelBeams:

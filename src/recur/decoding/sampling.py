@@ -22,6 +22,12 @@ from recur.options import Count, Fraction, Natural, Positive, Range, Seed, check
 FORBIDDEN_TOKENS = (UNK, PAD, BOS)
 """Tokens that are never generated: <unk>, <pad> and <bos>."""
 
+
+def forbidden_tokens(model: LanguageModel) -> list[int]:
+    """Return the tokens that a model never generates: special ones, and those that no text has."""
+    return sorted({*FORBIDDEN_TOKENS, *model.never})
+
+
 _TOP = Annotated[float, Range("lie in (0, 1]", 0, 1, low_excluded=True)]
 
 
@@ -136,8 +142,9 @@ def continue_text(
     model: LanguageModel, logits: Tensor, state: State, length: int, choice: SamplingOptions, generator: torch.Generator
 ) -> Iterator[list[int]]:
     """Yield one token per row and step from logits (rows, K) and a state."""
+    never = forbidden_tokens(model)
     for left in range(length, 0, -1):
-        logits[:, list(FORBIDDEN_TOKENS)] = -torch.inf
+        logits[:, never] = -torch.inf
         tokens = choice.draw(logits, generator)
         yield tokens.tolist()
         if left > 1:

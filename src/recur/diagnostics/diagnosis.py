@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from recur.diagnostics.finding import Finding, Level, Try, larger, longer, more_dropout
+from recur.diagnostics.finding import Finding, Level, Measurement, Try, larger, longer, more_dropout
 from recur.diagnostics.training import baselines_of, best_metrics, clearly_behind
 from recur.i18n import Language, Message, translate
 from recur.tasks.common.classification import class_names
@@ -106,6 +106,8 @@ ALL_WRONG = 0.99
 """Of its answers: a network with so many wrong ones has hardly begun, too."""
 POINT = 0.01
 """Of accuracy: a smaller difference is none."""
+OF_TRAINING = ("over-fitted", "under-trained", "too small")
+"""Conditions that contradict a converged training."""
 NAMED = {
     "training": "diverging",
     "rate": "rate too high",
@@ -168,6 +170,13 @@ def diagnose(
     condition, level, reason, tries = _of_training(evidence)
     other = remarks["larger"].text if condition == "under-trained" and "larger" in remarks else ""
     also = tuple(text for text in shown if text not in reason and text != other)
+    problems = [finding for finding in findings if finding.level > Level.UNKNOWN]
+    if level is Level.OK and problems:  # no "no fault" above a list of faults
+        level = max(finding.level for finding in problems)
+        names = ", ".join(dict.fromkeys(finding.probe for finding in problems))
+        reason = Message("the results are good, but {count} of the probes found a problem: {names}",
+                         count=len(problems), names=names)  # fmt: skip
+        condition = "good, with faults" if level is Level.FAULT else condition
     return Diagnosis(condition, level, standing, reason, also, tries)
 
 
@@ -186,6 +195,18 @@ class Known(NamedTuple):
     plain: Sequence[Baseline]
     entries: list[JsonObject]
     learned: float | None
+
+
+def consistent(findings: Sequence[Measurement], diagnosis: Diagnosis | None) -> list[Measurement]:
+    """Return the measurements with no "converged" below a diagnosis that training was too short or overfitted."""
+    if diagnosis is None or diagnosis.level < Level.WARNING or diagnosis.condition not in OF_TRAINING:
+        return list(findings)
+    return [
+        replace(one, finding=replace(one.finding, level=Level.WARNING, verdict=diagnosis.reason))
+        if one.finding.probe == "training" and one.finding.level is Level.OK
+        else one
+        for one in findings
+    ]
 
 
 def _of_training(evidence: Known) -> Found:
@@ -269,7 +290,7 @@ def _losses(predictor: Predictor[Any], metrics: Metrics, learned: float | None) 
     if labels is not None:  # of the network alone: what is measured on may be a blend with plain models
         return learned, math.log(max(len(class_names(labels)), 2))
     if predictor.task.on_text:
-        return metrics.get("valid_loss"), math.log(len(predictor.run.vocab))
+        return metrics.get("valid_loss"), math.log(int(predictor.run.vocab.writable().sum()))
     return None, math.inf
 
 

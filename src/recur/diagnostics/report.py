@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from recur.diagnostics.context import copying, loss_by_context, loss_by_position, saliency, stationarity, window
-from recur.diagnostics.diagnosis import EXPLANATIONS, Diagnosis, diagnose
+from recur.diagnostics.diagnosis import EXPLANATIONS, Diagnosis, consistent, diagnose
 from recur.diagnostics.figures import COLOURS, DIM, IN_THE_DARK, INK, LINE, Panel, canvas, panels_of, plain_powers
 from recur.diagnostics.finding import Finding, Level, Measurement, Try, command, worst_first
 from recur.diagnostics.gates import forgetting, saturation
@@ -297,12 +297,13 @@ class Report:
         if self.predictor is None:
             return None
         learned = self.numbers("fit").get("learned")
-        return diagnose(self.predictor, self.findings, self.predictor.run.metrics(), learned)
+        found = [measurement.finding for measurement in self.measurements]
+        return diagnose(self.predictor, worst_first(found), self.predictor.run.metrics(), learned)
 
     @property
     def findings(self) -> list[Finding]:
         """All of them, worst first."""
-        return worst_first([measurement.finding for measurement in self.measurements])
+        return worst_first([measurement.finding for measurement in consistent(self.measurements, self.diagnosis)])
 
     @property
     def problems(self) -> list[Finding]:
@@ -346,7 +347,7 @@ def xray(
     seed: int = 0,
     part: str = "",
     sentence: str = "",
-    progress: Callable[[str], object] | None = None,
+    progress: Callable[[str, float], object] | None = None,
 ) -> Report:
     """Run all probes on a model while it reads a text.
 
@@ -360,7 +361,7 @@ def xray(
     sentence  to follow the forget gate along, token by token; one of the validation part that turns ("…, but …"), if
               not given
     seed      for random numbers: generated text, and the truncation of randomized BPTT
-    progress  called with each probe's name before it starts
+    progress  called with each probe's name before it starts, and the share of the probes that have run
 
     >>> report = recur.xray(recur.Recurrent("elman", 3, 4), torch.randn(2, 20, 3))
     >>> report.findings[0].verdict.partition(":")[0]
@@ -376,10 +377,12 @@ def xray(
     if subject.language is not None and subject.language.has_training_texts():
         probes += TEXT_PROBES
     measurements = []
+    trained = subject.language or subject.predictor
+    count = len(probes) + 2 * (trained is not None)
+    report = progress or (lambda name, share: None)
     with torch.enable_grad():
-        for probe in probes:
-            if progress is not None:
-                progress(probe.__name__.replace("_", " "))
+        for k, probe in enumerate(probes):
+            report(probe.__name__.replace("_", " "), k / count)
             measurements.append(probe(subject))
     if subject.length < FEWEST:
         short = Message(
@@ -387,9 +390,11 @@ def xray(
             steps=subject.length, fewest=FEWEST,
         )  # fmt: skip
         measurements.append(Measurement(Finding("network", Level.UNKNOWN, subject.length, FEWEST, short)))
-    trained = subject.language or subject.predictor
     if trained is not None:
-        measurements += [*of_run(trained, seed), *of_task(trained, subject, sentence)]
+        report("training", len(probes) / count)
+        measurements += of_run(trained, seed)
+        report("predictions", (len(probes) + 1) / count)
+        measurements += of_task(trained, subject, sentence)
     return Report(subject, measurements, trained)
 
 

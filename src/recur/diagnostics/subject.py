@@ -221,30 +221,28 @@ class Subject:
         """
         results: list[RecurrentOutput] = []
         net, bptt_before, backend_before = self.net, self.net.bptt, self.net.backend
+        run_layers = net.run_layers
 
-        def with_trace(
-            _: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, object]
-        ) -> tuple[tuple[Tensor, ...], dict[str, object]]:
-            x = args[0].detach().requires_grad_(torch.is_grad_enabled())
-            return (x, *args[1:]), {**kwargs, "trace": True}
+        def run_traced(x: Tensor, *args: Any, **kwargs: Any) -> RecurrentOutput:
+            x = x.detach().requires_grad_(torch.is_grad_enabled())
+            results.append(run_layers(x, *args, **{**kwargs, "trace": True}))
+            return results[-1]
 
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        before_forward = net.register_forward_pre_hook(with_trace, with_kwargs=True)
-        after_forward = net.register_forward_hook(lambda _, args, out: results.append(out))
         training = self.model.training
         self.model.eval()
+        vars(net)["run_layers"] = run_traced
         net.bptt, net.backend = BPTT.parse(bptt), "loop"
         for p in trained:
             p.requires_grad_(False)
         try:
             yield results
         finally:
+            del vars(net)["run_layers"]
             net.bptt, net.backend = bptt_before, backend_before
             self.model.train(training)
             for p in trained:
                 p.requires_grad_(True)
-            before_forward.remove()
-            after_forward.remove()
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -313,7 +311,7 @@ def _encoded(language: Language, text: object, tokens: int) -> Tensor:
                 break
     else:
         raise OptionError(f"a text is a str, a Corpus or a tensor of ids, got {type(text).__name__}")
-    read = in_reading_order(np.concatenate(found)[:tokens], language.options)
+    read = in_reading_order(vocab.without_unseen(np.concatenate(found)[:tokens]), language.options)
     return torch.from_numpy(np.asarray(read, np.int64).copy())
 
 

@@ -17,7 +17,7 @@ from recur.tasks.common.contract import Baseline, Remark, TrainingProgress
 from recur.tasks.common.metrics import best_value, format_metric, is_better, metric_label, metric_of
 from recur.tasks.common.options import TaskOptions
 from recur.tasks.common.predictor import Predictor
-from recur.tasks.common.verdict import ENOUGH, divergence
+from recur.tasks.common.verdict import ENOUGH, FEW_STEPS, divergence, few_steps
 from recur.tasks.common.verdict import training_remarks as training_remarks
 from recur.utils.types import JsonObject, Metrics
 
@@ -214,6 +214,12 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
             count=len(measured), enough=ENOUGH,
         )  # fmt: skip
         return Measurement(Finding("training", Level.UNKNOWN, len(measured), ENOUGH, verdict), numbers)
+    if few_steps(measured):
+        verdict = Message(
+            "unknown: {count} steps are too few to judge the training; {enough} are needed",
+            count=int(measured[-1]["step"]), enough=FEW_STEPS,
+        )  # fmt: skip
+        return Measurement(Finding("training", Level.UNKNOWN, len(measured), ENOUGH, verdict), numbers)
     for remark in training_remarks(task, entries):
         tries = {
             "overfits": (more_dropout(remark.option),),
@@ -257,7 +263,7 @@ def _worse_than_guessing(predictor: Predictor[Any], measured: list[JsonObject]) 
     losses = [float(e["valid_loss"]) for e in measured if isinstance(e.get("valid_loss"), int | float)]
     if not losses or not predictor.task.on_text:
         return None
-    best, guess = min(losses), math.log(len(predictor.run.vocab))
+    best, guess = min(losses), math.log(int(predictor.run.vocab.writable().sum()))
     if best <= GUESSING * guess:
         return None
     sentence = Message(

@@ -75,7 +75,7 @@ class ExportOptions:
     name: str = "model"
     """Prefix of all names in the file."""
     plain: bool = True
-    """Include the n-gram models that a text classifier is mixed with; False: the network alone."""
+    """Include the linear models that a text classifier or a tagger is blended with; False: the network alone."""
 
 
 class ExportResult(NamedTuple):
@@ -120,7 +120,7 @@ def export(predictor: Predictor[Any], to: str, path: str | Path, **options: Any)
     from recur.export.artifacts import interruptible
 
     with interruptible():
-        more = {} if given.plain or predictor.task.name != "classify" else {"plain": False}
+        more = {} if given.plain or predictor.task.name not in ("classify", "tag") else {"plain": False}
         result: ExportResult = write(to_portable(predictor, **more), Path(path), given)
     return result
 

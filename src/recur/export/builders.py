@@ -28,8 +28,10 @@ from torch.nn.functional import embedding
 from recur.baselines.classifiers import LinearTextClassifier
 from recur.data.text import BOS, EOS
 from recur.data.text.tokenizers import CASINGS
-from recur.decoding.sampling import FORBIDDEN_TOKENS
+from recur.decoding.sampling import FORBIDDEN_TOKENS, forbidden_tokens
+from recur.errors import OptionError
 from recur.export.graphs import Graph, NetworkStates, PortableModel, TensorSpec, capture, flatten_state, prepare_model
+from recur.i18n import Message
 from recur.models import ConditionalModel, LanguageModel, Seq2Seq
 from recur.models.classifiers import Classifier, Regressor, SequenceEncoder, Transcriber
 from recur.models.decoder import Decoder, DecoderContext, add_end_probability
@@ -45,6 +47,7 @@ from recur.tasks.copy.task import BLANK, GO, MESSAGE, SYMBOLS
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
 from recur.tasks.seq2seq.predictor import Transducer
+from recur.tasks.tag.blend import BlendedTagger
 from recur.tasks.tag.predictor import TextTagger
 
 INT64 = torch.int64
@@ -266,8 +269,19 @@ class OutputTaggerStep(nn.Module):
         return scores, y, t
 
 
-def build_tagger(predictor: Predictor[Any]) -> PortableModel:
-    """Build the graphs of a tagger of words or of steps of numbers."""
+def build_tagger(predictor: Predictor[Any], plain: bool = True) -> PortableModel:
+    """Build the graphs of a tagger of words or of steps of numbers.
+
+    plain: False exports the network without the linear CRF that it is blended with.
+    """
+    if plain and isinstance(predictor.model, BlendedTagger) and predictor.model.network_share < 1:
+        raise OptionError(
+            Message(
+                "{run} is a blend of its network and a CRF on words, which no exported file can hold; "
+                "export the network alone with --no-plain",
+                run=predictor.run.path,
+            )
+        )
     model = prepare_model(predictor.model)
     assert isinstance(model, SequenceEncoder | OutputTagger)
     whole, one, settings = _input_specs(predictor)
@@ -286,7 +300,7 @@ def build_tagger_graphs(
     labels: tuple[str, ...],
     settings: dict[str, Any],
 ) -> PortableModel:
-    vocabs, name = predictor.run.vocabs, predictor.name
+    vocabs, name = {k: v for k, v in predictor.run.vocabs.items() if k != "features"}, predictor.name
     if isinstance(model, OutputTagger):
         K = len(labels)
         before = [TensorSpec("y", ("B", K)), TensorSpec("t", ("B",), INT64)]
@@ -395,7 +409,7 @@ def build_language_model(predictor: Language) -> PortableModel:
     settings = {
         "first": first_input(predictor.vocab),
         "backward": predictor.backward,
-        "never": list(FORBIDDEN_TOKENS),
+        "never": forbidden_tokens(predictor.model),
     }
     network = model.recurrent if isinstance(model.recurrent, Recurrent) else None
     return PortableModel(

@@ -132,7 +132,11 @@ class ForecastGraph(nn.Module):
         width = unit[:, 0].float()[:, None].expand(found.shape[:-1])
         quantiles = self._in_order(model.distribution.quantiles(found, width) + self.offsets[row])
         quantiles = quantiles.to(DOUBLE) * unit[:, 0, None, :, None] + mean[:, 0, None, :, None]
-        return (quantiles.clamp_max(700.0).exp() if s.transform == "log" else quantiles,)
+        if s.transform == "log":
+            return (quantiles.clamp_max(700.0).exp(),)
+        negative = (values.abs() - values).mean(1)  # 0 for a series that was never negative, which its forecast is not
+        least = torch.where(negative > 0, -3e38, 0.0)[:, None, :, None]
+        return (torch.maximum(quantiles, least.to(DOUBLE)),)
 
     def _scale(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and unit (B, 1, V), as the forecasting task computes them."""

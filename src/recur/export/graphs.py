@@ -31,7 +31,9 @@ from recur.compiler.programs import assembled
 from recur.data.text import Vocab
 from recur.errors import OptionError
 from recur.export.escaping import identifier
+from recur.models import LanguageModel
 from recur.nn import Recurrent
+from recur.nn.functional import MaskedLinear
 from recur.runs import Run
 from recur.utils.types import JsonObject
 
@@ -187,6 +189,8 @@ def prepare_model(model: nn.Module) -> nn.Module:
     """Return a copy of a model on the CPU, ready to be traced: native backend, float32 weights, no gradients."""
     model = copy.deepcopy(model).cpu().eval()
     for layer in model.modules():
+        if isinstance(layer, MaskedLinear | LanguageModel):
+            layer.fold_mask()
         if isinstance(layer, Recurrent):
             reason = assembled(layer.cell, layer.bias)
             if isinstance(reason, str):

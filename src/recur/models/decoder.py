@@ -38,7 +38,7 @@ from recur.errors import OptionError
 from recur.models.layers import State, TokenEmbedding, append_positions, append_time, decoder_network_options, map_state
 from recur.models.options import DecoderOptions, EncoderDecoderOptions
 from recur.nn import Attention, Conditioned, Recurrent
-from recur.nn.functional import initialise_linear, sequence_dropout
+from recur.nn.functional import MaskedLinear, initialise_linear, logit_mask, sequence_dropout
 
 COUNT_SIZE = 16
 """Width of the embedding of the remaining length."""
@@ -83,6 +83,9 @@ class DecoderStep(NamedTuple):
 class Decoder(nn.Module):
     """Decoder over a vocabulary of K symbols, from a context of width C and a memory of width M."""
 
+    unwritable: Tensor | None
+    """(K,): mask that is added to scores of copied symbols."""
+
     def __init__(
         self,
         K: int,
@@ -93,7 +96,9 @@ class Decoder(nn.Module):
         *,
         input_feeding: bool = False,
         copy: bool = False,
+        writable: Sequence[bool] | None = None,
     ) -> None:
+        """Create the network. `writable` (K,) are the symbols that a target can consist of; by default, all."""
         super().__init__()
         o = self.options = options
         self.K, self.input_feeding = K, input_feeding
@@ -114,9 +119,14 @@ class Decoder(nn.Module):
             self.combine = nn.Linear(states + memory_size, H)
         else:
             H = states
-        self.symbols = nn.Linear(H, K)
+        # The end is a symbol only if it is predicted as one; elsewhere its probability is a number of its own.
+        can = None if writable is None else [o.stop == "eos" if k == EOS else bool(w) for k, w in enumerate(writable)]
+        mask = logit_mask(can)
+        self.symbols = MaskedLinear(H, K, mask)
+        self.register_buffer("unwritable", mask if copy else None, persistent=False)
         self.stop = nn.Linear(H, 1) if o.stop == "bernoulli" else None
-        self.length = nn.Linear(context_size, o.max_length + 1) if o.stop == "length" else None
+        some = logit_mask([length > 0 for length in range(o.max_length + 1)])  # no target is empty
+        self.length = MaskedLinear(context_size, o.max_length + 1, some) if o.stop == "length" else None
         self.written = nn.Linear(H, 1) if copy else None
         for output in (self.symbols, self.stop, self.length, self.written):
             if output is not None:
@@ -204,11 +214,13 @@ class Decoder(nn.Module):
         if self.options.stop == "eos":
             gold = gold.masked_fill(steps == lengths[:, None], EOS)
             counted = steps <= lengths[:, None]
+        if self.symbols.mask is not None:  # a symbol that no training target had has no probability
+            counted = counted & (self.symbols.mask[gold] == 0)
         logp = scores.symbols.log_softmax(-1)
         plain = -logp.gather(-1, gold[:, :, None])[:, :, 0].masked_fill(~counted, 0).sum(1)
         smoothed = plain
         if smoothing:
-            everywhere = -logp.mean(-1).masked_fill(~counted, 0).sum(1)
+            everywhere = -self._mean_over_writable(logp).masked_fill(~counted, 0).sum(1)
             smoothed = (1 - smoothing) * plain + smoothing * everywhere
         ends = torch.zeros_like(plain)
         if scores.stop is not None:
@@ -218,9 +230,25 @@ class Decoder(nn.Module):
             ends = ends + cross_entropy(scores.length, lengths, reduction="none")
         return plain + ends, smoothed + ends
 
-    def predictions(self, lengths: Tensor) -> Tensor:
-        """Return the number of predictions per row: its symbols and, unless the source determines it, its end."""
-        return lengths + (self.options.stop != "source")
+    def _mean_over_writable(self, logp: Tensor) -> Tensor:
+        """Return the mean of log-probabilities (…, K) over the symbols that can be written."""
+        mask = self.symbols.mask
+        if mask is None:
+            return logp.mean(-1)
+        can = (mask == 0).to(logp)
+        return logp @ (can / can.sum())
+
+    def predictions(self, targets: Tensor, lengths: Tensor) -> Tensor:
+        """Return the number of predictions per row: its symbols and, unless the source determines it, its end.
+
+        Symbols that no training target had are not predicted.
+        """
+        count = lengths + (self.options.stop != "source")
+        if self.symbols.mask is None:
+            return count
+        steps = torch.arange(targets.shape[1], device=targets.device)
+        unseen = (self.symbols.mask.to(targets.device)[targets] != 0) & (steps < lengths[:, None])
+        return count - unseen.sum(1)
 
     # Parts ----------------------------------------------------------------------------------------------
 
@@ -289,6 +317,8 @@ class Decoder(nn.Module):
             copied = weights.new_zeros(logits.shape).scatter_add(2, places, weights)
             copied = copied.clamp(min=torch.finfo(copied.dtype).tiny).log() + logsigmoid(-gate)
             logits = torch.logaddexp(logits.log_softmax(-1) + logsigmoid(gate), copied)
+            if self.unwritable is not None:  # an unknown symbol of the source cannot be copied
+                logits = logits + self.unwritable
         return logits, self._stop(step)
 
     def _stop(self, step: DecoderStep) -> Tensor | None:
@@ -344,7 +374,7 @@ class BatchDecoder:
         """Return log P(τ), shape (B, longest + 1), if the length is chosen before decoding; else None."""
         if self.decoder.length is not None:
             found: Tensor = self.decoder.length(self.context.vector).log_softmax(-1)
-            found[:, 0] = -torch.inf  # nothing is no sequence
+            found[:, 0] = -torch.inf  # no target is empty
             return found
         if self.decoder.options.stop == "source":
             assert self.context.lengths is not None
@@ -400,11 +430,11 @@ class BatchDecoder:
 class ConditionalModel(nn.Module):
     """Generator of sequences over K symbols for one of N labels."""
 
-    def __init__(self, N: int, K: int, options: DecoderOptions) -> None:
+    def __init__(self, N: int, K: int, options: DecoderOptions, writable: Sequence[bool] | None = None) -> None:
         super().__init__()
         self.options = options
         self.labels = nn.Embedding(N, options.embedding_size)
-        self.decoder = Decoder(K, options.embedding_size, 0, options)
+        self.decoder = Decoder(K, options.embedding_size, 0, options, writable=writable)
 
     def forward(self, label: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None) -> DecoderScores:
         """Return scores of targets (B, T) with lengths (B,) for labels (B,); as `Decoder.forward`."""
@@ -421,9 +451,18 @@ class Seq2Seq(nn.Module):
     copies: Tensor | None
 
     def __init__(
-        self, K_in: int, K_out: int, options: EncoderDecoderOptions, copies: Sequence[int] | None = None
+        self,
+        K_in: int,
+        K_out: int,
+        options: EncoderDecoderOptions,
+        copies: Sequence[int] | None = None,
+        writable: Sequence[bool] | None = None,
     ) -> None:
-        """Create the network. `copies` maps source symbols to target symbols, if symbols can be copied."""
+        """Create the network.
+
+        copies     target symbol of every source symbol, if symbols can be copied
+        writable   (K_out,): symbols that a target can consist of; by default, all
+        """
         super().__init__()
         o = self.options = options
         if o.copy and copies is None:
@@ -434,7 +473,8 @@ class Seq2Seq(nn.Module):
         read = o.embedding_size + (self.clock is not None)
         self.encoder = Recurrent(configured_cell(o.cell), read, o.hidden_size, direction=o.direction, **layers)
         width = self.encoder.output_size
-        self.decoder = Decoder(K_out, width, width, o, o.attention, input_feeding=o.input_feeding, copy=o.copy)
+        reading = {"input_feeding": o.input_feeding, "copy": o.copy}
+        self.decoder = Decoder(K_out, width, width, o, o.attention, **reading, writable=writable)
         self.register_buffer("copies", torch.tensor(copies) if o.copy else None, persistent=False)
 
     def encode(self, source: Tensor, lengths: Tensor | None) -> DecoderContext:

@@ -7,11 +7,13 @@ ordered by frequency, most frequent first, as vocabularies are.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear
 
+from recur.data.text import SPECIALS
 from recur.models.layers import (
     State,
     append_time,
@@ -24,21 +26,34 @@ from recur.models.layers import (
     token_embedding,
 )
 from recur.models.options import LanguageModelOptions
-from recur.nn.functional import initialise_linear, linear_cross_entropy, sequence_dropout
+from recur.nn.functional import (
+    MaskedLinear,
+    initialise_linear,
+    linear_cross_entropy,
+    logit_mask,
+    sequence_dropout,
+)
 from recur.ops import Trace
 
 HEAD, MIDDLE = 20, 4
 """Bounds of the clusters: the first K/20 tokens are the head, those up to K/4 one cluster, the rest another."""
 
 
-def adaptive_softmax(width: int, K: int) -> nn.AdaptiveLogSoftmaxWithLoss:
+def adaptive_softmax(width: int, K: int, mask: Tensor | None = None) -> nn.AdaptiveLogSoftmaxWithLoss:
     """Return an adaptive softmax: log P(k) = log P(cluster of k) + log P(k | cluster).
 
-    Clusters of rarer tokens have narrower matrices.
+    Clusters of rarer tokens have narrower matrices. The head holds all special tokens, the only ones that are masked.
     """
-    cutoffs = sorted({cut for cut in (K // HEAD, K // MIDDLE) if 0 < cut < K - 1}) or [K - 1]
+    least = len(SPECIALS)
+    cutoffs = sorted({max(cut, least) for cut in (K // HEAD, K // MIDDLE) if 0 < max(cut, least) < K - 1}) or [K - 1]
     narrower = min(4.0, 0.999 * width ** (1 / len(cutoffs)))  # and one number is left for the last
-    return nn.AdaptiveLogSoftmaxWithLoss(width, K, cutoffs, div_value=narrower, head_bias=True)
+    softmax = nn.AdaptiveLogSoftmaxWithLoss(width, K, cutoffs, div_value=narrower, head_bias=True)
+    if mask is not None:
+        drawn, short = softmax.head, softmax.shortlist_size
+        padding = mask.new_zeros(drawn.out_features - short)
+        softmax.head = MaskedLinear(width, drawn.out_features, torch.cat([mask[:short], padding]), device="meta")
+        softmax.head.weight, softmax.head.bias = drawn.weight, drawn.bias
+    return softmax
 
 
 def log_uniform(ids: Tensor, K: int) -> Tensor:
@@ -101,10 +116,17 @@ class LanguageModelOutput:
 class LanguageModel(nn.Module):
     """Language model: ids (B, T) to logits (B, T, K), with the state as argument and result."""
 
-    def __init__(self, K: int, options: LanguageModelOptions) -> None:
+    mask: Tensor | None
+    """(K,): added to logits, so that tokens that no text has get probability 0."""
+
+    def __init__(self, K: int, options: LanguageModelOptions, writable: Sequence[bool] | None = None) -> None:
+        """Create the network. `writable` (K,) are the tokens that a text can consist of; by default, all."""
         super().__init__()
         o = self.options = options
         self.K = K
+        mask = logit_mask(writable)
+        self.register_buffer("mask", None if o.softmax == "adaptive" else mask, persistent=False)
+        self.never = () if writable is None else tuple(k for k, can in enumerate(writable) if not can)
         self.embedding = token_embedding(K, o)
         self.clock = o.clock
         width = self.embedding.width + (self.clock is not None)
@@ -118,7 +140,7 @@ class LanguageModel(nn.Module):
         self.narrow = (
             nn.Linear(width, o.embedding_size, bias=False) if o.tie_weights and o.embedding_size != width else None
         )
-        self.adaptive = adaptive_softmax(width, K) if o.softmax == "adaptive" else None
+        self.adaptive = adaptive_softmax(width, K, mask) if o.softmax == "adaptive" else None
         self.output = None if o.tie_weights or self.adaptive is not None else nn.Parameter(torch.empty(K, width))
         self.bias = nn.Parameter(torch.zeros(K)) if self.adaptive is None else None
         if self.output is not None:
@@ -189,6 +211,16 @@ class LanguageModel(nn.Module):
         weight = self._output()
         return weight if self.narrow is None else weight @ self.narrow.weight
 
+    def output_bias(self) -> Tensor | None:
+        """Return c (K,) with the mask; None for an adaptive softmax, whose clusters have biases of their own."""
+        return self.bias if self.bias is None or self.mask is None else self.bias + self.mask
+
+    def fold_mask(self) -> None:
+        """Add the mask to the bias, for use without training."""
+        bias = self.output_bias()
+        if self.mask is not None and bias is not None:
+            self.bias, self.mask = nn.Parameter(bias.detach(), requires_grad=False), None
+
     def _output(self) -> Tensor:
         weight = self.embedding.weight if self.output is None else self.output
         assert weight is not None
@@ -198,7 +230,7 @@ class LanguageModel(nn.Module):
         """Return logits of outputs; for an adaptive softmax, log-probabilities."""
         if self.adaptive is not None:
             return adaptive_log_probabilities(self.adaptive, outputs)
-        return linear(self._narrowed(outputs), self._output(), self.bias)
+        return linear(self._narrowed(outputs), self._output(), self.output_bias())
 
     def _narrowed(self, outputs: Tensor) -> Tensor:
         return outputs if self.narrow is None else self.narrow(outputs)
@@ -210,7 +242,7 @@ class LanguageModel(nn.Module):
             with torch.autocast(outputs.device.type, enabled=False):
                 loss: Tensor = self.adaptive(outputs.to(self.adaptive.head.weight.dtype), targets).loss
             return loss
-        h, V, c = self._narrowed(outputs), self._output(), self.bias
+        h, V, c = self._narrowed(outputs), self._output(), self.output_bias()
         assert c is not None
         if self.training and self.options.softmax == "sampled":
             return sampled_cross_entropy(h, V, c, targets, self.options.softmax_samples)

@@ -113,7 +113,7 @@ class NetworkOptions(Options):
     def clock(self) -> float | None:
         """Divisor of t, if the time is an input; else None."""
         if self.time_input and self.time_scale is None:
-            raise OptionError("time_input needs a time_scale: the length of the longest sequence to learn from")
+            raise OptionError("time_input needs a time_scale: the length of the longest training sequence")
         return self.time_scale if self.time_input else None
 
 

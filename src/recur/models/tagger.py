@@ -9,9 +9,8 @@ or by a convolution over three characters with maxout and a maximum over the wor
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ from recur.models.layers import State, TokenEmbedding, append_positions, append_
 from recur.models.options import TaggerOptions, WordTaggerOptions
 from recur.nn import CRF, OutputRecurrent, Pooling, Recurrent
 from recur.nn.conditioning import PARALLEL_BACKEND
-from recur.nn.crf import NBest, Transitions, length_mask, viterbi
+from recur.nn.crf import FixedCRF, NBest, Transitions, length_mask, viterbi
 from recur.nn.functional import sequence_dropout
 
 CASING_WIDTH = 8
@@ -58,6 +57,8 @@ class WordBatch(NamedTuple):
     counts: Tensor
     """Number of words of each sentence (B,)."""
     forms: WordFormBatch | None = None
+    features: Tensor | None = None
+    """(B, W, F): numbers of the features of words, for a linear model that the network is blended with."""
 
     @classmethod
     def of_tokens(cls, ids: Tensor, lengths: Tensor | None = None) -> WordBatch:
@@ -72,7 +73,8 @@ class WordBatch(NamedTuple):
             which=self.forms.which.to(device),
         )
         ends = self.ends if self.ends is None else self.ends.to(device)
-        return self._replace(ids=self.ids.to(device), ends=ends, forms=forms)
+        features = self.features if self.features is None else self.features.to(device)
+        return self._replace(ids=self.ids.to(device), ends=ends, forms=forms, features=features)
 
 
 class WordForms(nn.Module):
@@ -144,6 +146,16 @@ class TagScorer(nn.Module):
     class_weights: Tensor | None
     tags: IndependentTags | CRF
 
+    @property
+    def decoder(self) -> IndependentTags | CRF:
+        """What decodes `scores`: the tags of the network, or of a blend."""
+        return self.tags
+
+    def scores(self, words: WordBatch) -> Tensor:
+        """Return the scores (B, W, classes) that are decoded: those of the network, or of a blend."""
+        found: Tensor = self(words)
+        return found
+
     def loss(self, scores: Tensor, counts: Tensor, tags: Tensor) -> Tensor:
         """Return the mean loss over words, weighted by tag if there are weights."""
         if self.class_weights is not None:
@@ -151,14 +163,16 @@ class TagScorer(nn.Module):
         total, words = self.negative_log_likelihood(scores, counts, tags)
         return total / max(words, 1)
 
-    def negative_log_likelihood(self, scores: Tensor, counts: Tensor, tags: Tensor) -> WordSum:
-        """Return the sum over the sentences all of whose tags are in the training set."""
+    def negative_log_likelihood(
+        self, scores: Tensor, counts: Tensor, tags: Tensor, decoder: IndependentTags | CRF | None = None
+    ) -> WordSum:
+        """Return the sum over the sentences all of whose tags are in the training set; of the network, or a blend."""
         known = ((tags != UNSEEN_TAG) | ~length_mask(scores, counts)).all(1).cpu()
         if not known.all():
             if not known.any():
                 return WordSum(scores.sum() * 0, 0)
             scores, counts, tags = scores[known], counts[known], tags[known]
-        return WordSum(-self.tags.log_likelihood(scores, counts, tags).sum(), int(counts.sum()))
+        return WordSum(-(decoder or self.tags).log_likelihood(scores, counts, tags).sum(), int(counts.sum()))
 
 
 class Tagger(TagScorer, SequenceEncoder):
@@ -307,15 +321,14 @@ class TaggerEnsemble(TagScorer):
         super().__init__()
         if any(isinstance(member, OutputTagger) for member in members):
             raise OptionError("taggers with --recurrence output cannot form an ensemble")
-        fields = [member.tags for member in members if isinstance(member.tags, CRF)]
+        fields = [field for member in members if isinstance(field := member.decoder, CRF)]
         if len(fields) not in (0, len(members)):
             raise OptionError("an ensemble needs taggers that all have a CRF, or all have none")
         self.members, self.class_weights = nn.ModuleList(members), None
-        self.tags = copy.deepcopy(fields[0]) if fields else IndependentTags()
-        if isinstance(self.tags, CRF):
-            with torch.no_grad():
-                for name, weight in self.tags.named_parameters():
-                    weight.copy_(torch.stack([field.get_parameter(name) for field in fields]).mean(0))
+        self.tags = IndependentTags()
+        if fields:
+            parts = zip(*(field.moves(constrained=False) for field in fields), strict=True)
+            self.tags = FixedCRF(Transitions(*(torch.stack(part).mean(0) for part in parts)), fields[0].allowed)
 
     @property
     def output(self) -> nn.Linear:
@@ -325,4 +338,4 @@ class TaggerEnsemble(TagScorer):
 
     def forward(self, words: WordBatch, tags: Tensor | None = None) -> Tensor:
         """Return scores (B, W, classes)."""
-        return torch.stack([member(words) for member in self.members]).mean(0)
+        return torch.stack([cast(TagScorer, member).scores(words) for member in self.members]).mean(0)

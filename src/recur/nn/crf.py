@@ -69,10 +69,15 @@ class CRF(nn.Module):
         for name, part in (allowed or Transitions(None, None, None))._asdict().items():  # type: ignore[arg-type]
             self.register_buffer(f"allowed_{name}", part, persistent=False)
 
+    @property
+    def allowed(self) -> Transitions | None:
+        """Mask of the allowed transitions; None if all are allowed."""
+        found = [getattr(self, f"allowed_{name}") for name in Transitions._fields]
+        return None if found[0] is None else Transitions(*found)
+
     def moves(self, constrained: bool = True) -> Transitions:
-        weights = (self.start, self.transitions, self.end)
-        allowed = [getattr(self, f"allowed_{name}") for name in Transitions._fields]
-        if not constrained or allowed[0] is None:
+        weights, allowed = (self.start, self.transitions, self.end), self.allowed
+        if not constrained or allowed is None:
             return Transitions(*weights)
         return Transitions(*(w.masked_fill(~a, FORBIDDEN) for w, a in zip(weights, allowed, strict=True)))
 
@@ -95,6 +100,18 @@ class CRF(nn.Module):
             found = viterbi(x, lengths, self.moves(), n)
             total = log_partition(x, lengths, self.moves())
         return NBest(found.tags, found.scores - total[:, None])
+
+
+class FixedCRF(CRF):
+    """Conditional random field with given transition scores that are not trained, such as those of a mixture."""
+
+    def __init__(self, moves: Transitions, allowed: Transitions | None = None) -> None:
+        nn.Module.__init__(self)
+        self.K = len(moves.start)
+        for name, part in zip(("start", "transitions", "end"), moves, strict=True):
+            self.register_buffer(name, part.detach().clone())
+        for name, part in (allowed or Transitions(None, None, None))._asdict().items():  # type: ignore[arg-type]
+            self.register_buffer(f"allowed_{name}", part, persistent=False)
 
 
 def check_scores(K: int, x: Tensor, lengths: Tensor) -> None:

@@ -63,6 +63,39 @@ def sequence_dropout(x: Tensor, p: float, *, training: bool, variational: bool) 
     return x * fast_dropout(x.new_ones(x.shape[0], 1, x.shape[2]), p)
 
 
+MASKED_LOGIT = -1e4
+"""Logit of a class that cannot occur. Its probability is exactly 0 in every precision, and 0 · log 0 is no NaN."""
+
+
+def logit_mask(can: Sequence[bool] | None) -> Tensor | None:
+    """Return what is added to logits (…, K): 0 where a class can occur, else MASKED_LOGIT; None if all can occur."""
+    if can is None or all(can):
+        return None
+    return torch.tensor([0.0 if each else MASKED_LOGIT for each in can])
+
+
+class MaskedLinear(nn.Linear):
+    """Linear layer to logits in which classes that cannot occur have probability 0.
+
+    The mask is a buffer and no part of the bias, so that neither weight decay nor a warm start changes it.
+    """
+
+    mask: Tensor | None
+
+    def __init__(self, width: int, K: int, mask: Tensor | None = None, device: Device = None) -> None:
+        super().__init__(width, K, device=device)
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias if self.mask is None else self.bias + self.mask)
+
+    def fold_mask(self) -> None:
+        """Add the mask to the bias, for use without training."""
+        if self.mask is not None:
+            self.bias = nn.Parameter(self.bias.detach() + self.mask, requires_grad=False)
+            self.mask = None
+
+
 LOGITS_CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 64 << 20}
 """Size of a chunk of float32 logits: on a CPU large, so that V is read seldom; on a GPU about the size of its L2 cache.
 """

@@ -298,18 +298,35 @@ class Recurrent(nn.Module):
         first_step   number of steps before this call, on which noise depends
         inputs  arguments of each step of a cell that declares `inputs`, by name: (B, T) or (B, T, H)
         """
+        return self.run_layers(
+            x, state, lengths=lengths, reset=reset, trace=trace, seed=seed, first_step=first_step, inputs=inputs
+        )
+
+    def run_layers(
+        self,
+        x: Tensor,
+        state: Sequence[GivenState] | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+        trace: bool = False,
+        seed: int | None = None,
+        first_step: int = 0,
+        inputs: Mapping[str, Tensor] | None = None,
+    ) -> RecurrentOutput:
+        """Compute `forward`. The layers of `recur.nn.drop_in`, whose forward has other arguments, call it too."""
         check_call(self, x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
         deepened = self.input_mlp or self.output_mlp or self.between_mlps
         padding = padding_mask(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
-        drops = self.training and (self.dropout.weights or self.dropout.state)
+        drops = self.training and self._drops_state
         plain = lengths is None and reset is None and not (drops or trace or self.matmul_dtype or inputs)
         seeds = self._seeds(seed)
         scanned: list[ScanOutput] = []
         every = []
         for layer in range(self.num_layers):
-            layer_input = self._between(below, bottom) if layer else below
+            layer_input = self._between(below, bottom, lengths) if layer else below
             here = (plain and scan_both_directions(self, layer, layer_input, states)) or [
                 scan(
                     self.cell,
@@ -371,7 +388,12 @@ class Recurrent(nn.Module):
         """Return the MLP after a layer, or None."""
         return None if self.between_mlps is None or layer == self.num_layers - 1 else self.between_mlps[layer]
 
-    def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
+    @property
+    def _drops_state(self) -> bool:
+        """Whether training drops states or recurrent weights."""
+        return bool(self.dropout.weights or self.dropout.state)
+
+    def _between(self, below: Tensor, bottom: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
         """Return the input of a layer above the first."""
         inputs = sequence_dropout(
             below, self.dropout.layers, training=self.training, variational=self.dropout.variational

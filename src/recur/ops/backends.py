@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import State
-from recur.compat import constant_when_compiled
+from recur.compat import constant_when_compiled, records_for_others
 from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
 from recur.compiler.stage_tracing import staged
@@ -243,6 +243,10 @@ BACKENDS: dict[str, Backend] = {
 """The backends by name, in the order in which `auto` tries them."""
 
 
+OPERATOR_BACKENDS = ("native", "cuda")
+RECORDED = "torch.onnx records operators of PyTorch, for programs that do not have recur"
+
+
 def check_backend(backend: object) -> None:
     """Raise if `backend` is neither `auto` nor the name of a backend."""
     if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
@@ -263,7 +267,7 @@ def choose_backend(call: ScanCall, backend: str) -> Backend:
         backend = "native"
     if backend == "auto":
         for name, module in BACKENDS.items():
-            reason = module.unsupported_reason(call)
+            reason = RECORDED if name in OPERATOR_BACKENDS and records_for_others() else module.unsupported_reason(call)
             if reason is None and (module is CUDA or module is chunk):
                 reason = module.slower_reason(call)
             if reason is None:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_cell
-from recur.compat import graph_break, outside_transforms, tree_map
+from recur.compat import graph_break, is_jit_tracing, outside_transforms, tree_map
 from recur.compiler.stage_tracing import staged
+from recur.errors import BackendError
 from recur.ops import call_cache
 from recur.ops.backends import CUDA, NATIVE, Backend, choose_backend
 from recur.ops.bptt import BPTT
@@ -150,6 +151,11 @@ def _normalise(
     inputs: Mapping[str, Tensor] | None,
 ) -> _Arguments:
     """Stage 1: check all arguments, apply autocast, and complete the states to start from."""
+    if is_jit_tracing():
+        raise BackendError(
+            "torch.jit.trace cannot record a scan, whose length it would fix; use torch.export.export, `recur export`, "
+            "or recur.nn.LSTM, GRU or RNN, which it records as the layers of torch.nn"
+        )
     check_matmul_dtype(matmul_dtype)
     B, T, _ = check_input(cell, x)
     kind, dtype = x.device.type, x.dtype

@@ -3,7 +3,15 @@
 from recur.runs.folder import Run, Vocabs, check_free, data_folder, is_run
 from recur.runs.manifest import Fingerprint, read_json, read_jsonl, read_tail
 from recur.runs.safe_dir import holder_of
-from recur.runs.weights import Precision, autocast_in, check_precision, matmul_precision, pick_device, pick_precision
+from recur.runs.weights import (
+    Precision,
+    autocast_in,
+    check_precision,
+    matmul_precision,
+    pick_device,
+    pick_precision,
+    use_threads,
+)
 
 __all__ = [
     "Fingerprint",
@@ -22,4 +30,5 @@ __all__ = [
     "read_json",
     "read_jsonl",
     "read_tail",
+    "use_threads",
 ]

@@ -5,6 +5,7 @@ CUDA graphs that models compute with.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from recur.compat import float32_precision, has_bfloat16_instructions, set_float32_precision
 from recur.errors import OptionError, RunError, TextError
-from recur.options import check_device
+from recur.options import Natural, check_device, checked
 from recur.runs.manifest import parse_json
 from recur.runs.safe_dir import SafeDir
 from recur.utils.limits import TENSOR_HEADER, check_count
@@ -136,6 +137,17 @@ def autocast_in(precision: Precision, device: torch.device) -> Iterator[None]:
                 yield
         else:
             yield
+
+
+def use_threads(threads: int, of_run: int = 0) -> None:
+    """Set the number of CPU threads: as requested, else as the run was trained with.
+
+    Training measures which number is fastest. Torch's own default, all cores, is many times slower for small networks
+    on a busy machine.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if chosen := checked("threads", threads, Natural) or min(of_run, cores):
+        torch.set_num_threads(chosen)
 
 
 def pick_device(name: str) -> torch.device:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from recur.data.text import Vocab
 from recur.decoding import encode_prompt
-from recur.decoding.sampling import FORBIDDEN_TOKENS
+from recur.decoding.sampling import forbidden_tokens
 from recur.errors import OptionError, RunError
 from recur.runs import Run
 from recur.serve.http import SURROGATE, UnknownError
@@ -118,7 +118,7 @@ class ServedModel:
     def _never(self) -> Tensor:
         """−∞ for each token that is never generated, else 0."""
         found = torch.zeros(self.network.width, device=self.network.device)
-        found[list(FORBIDDEN_TOKENS)] = -torch.inf
+        found[forbidden_tokens(self.language.model)] = -torch.inf
         return found
 
     def describe(self) -> JsonObject:

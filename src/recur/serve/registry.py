@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 import uvicorn
 from anyio import CapacityLimiter, move_on_after, to_thread
 from starlette.requests import Request
@@ -93,7 +94,10 @@ class Registry:
 
     def __init__(self, models: ModelVersions, limits: Limits, spill: Path | None = None, threads: int = 0) -> None:
         self.models, self.limits = models, limits
-        self.threads = threads or max(1, (os.cpu_count() or 1) - 1)  # one core is left to the event loop
+        trained_with = max((served.predictor.task.options.threads for served in models), default=0)
+        most = max(1, (os.cpu_count() or 1) - 1)  # one core is left to the event loop
+        self.threads = threads or min(trained_with or most, most)
+        torch.set_num_threads(self.threads)  # for predictions, which run in threads of their own
         self.store = None if spill is None else SessionStore(spill)
         self.seal = StateSigner() if spill is None else StateSigner.from_folder(spill)
         self.requests: Counter[tuple[str, int]] = Counter()

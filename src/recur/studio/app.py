@@ -134,9 +134,10 @@ def make_app(
     hosts: tuple[str, ...] | None = LOOPBACK,
     trust: bool = False,
     read_only: bool = False,
+    threads: int = 0,
 ) -> CookieGuard:
     """Return the ASGI application of a folder of runs."""
-    studio = Studio(RunFolder(folder, trust), read_only)
+    studio = Studio(RunFolder(folder, trust, threads), read_only)
     routes = [
         Route("/", studio.page),
         Route("/page/{file}", studio.page),

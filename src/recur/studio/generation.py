@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from recur.data.text import UNK
-from recur.decoding.sampling import FORBIDDEN_TOKENS, continue_text, make_generator
+from recur.decoding.sampling import continue_text, forbidden_tokens, make_generator
 from recur.serve.http import RequestModel, finite_or_none, validate
 from recur.studio.loaded_model import EncodedText, LoadedModel, display_text, get_sampling, without_specials
 from recur.utils.types import JsonObject
@@ -68,7 +68,7 @@ def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
 def _writable(model: LoadedModel, reading: EncodedText) -> Tensor:
     """Return the logits of the next token, −∞ for special tokens and for words without the unfinished word's prefix."""
     logits = reading.end.logits.clone()
-    logits[list(FORBIDDEN_TOKENS)] = -torch.inf
+    logits[forbidden_tokens(model.language.model)] = -torch.inf
     if reading.half:
         begin_so = torch.zeros(len(logits), dtype=torch.bool)
         begin_so[model.readings.completions(reading.half)] = True

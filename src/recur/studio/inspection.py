@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from recur.decoding.sampling import FORBIDDEN_TOKENS
+from recur.decoding.sampling import forbidden_tokens
 from recur.diagnostics import Subject
 from recur.diagnostics.gates import Activation, activations
 from recur.diagnostics.subject import Layer
@@ -114,7 +114,7 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
 def likeliest(model: LoadedModel, reading: EncodedText) -> int:
     """Return the likeliest next token; after an unfinished word, among the words with this prefix."""
     logits = reading.end.logits.clone()
-    logits[list(FORBIDDEN_TOKENS)] = -torch.inf
+    logits[forbidden_tokens(model.language.model)] = -torch.inf
     among = model.readings.completions(reading.half) if reading.half else None
     return int(logits.argmax()) if among is None else among[int(logits[among].argmax())]
 

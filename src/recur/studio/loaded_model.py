@@ -306,7 +306,8 @@ class LoadedModel:
     def subject(self, text: str, fewest: int = FEWEST) -> Subject:
         """Return the model with a text of at least `fewest` tokens, for probes."""
         language = self.language
-        ids = in_reading_order(language.vocab.encode(normalised(text)), language.options)
+        whole = language.vocab.encode(normalised(text))
+        ids = in_reading_order(language.vocab.without_unseen(whole), language.options)
         if len(ids) < fewest:
             raise TextError(
                 Message(

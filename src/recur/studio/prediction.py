@@ -455,6 +455,8 @@ def _predict_series(predictor: Predictor[Any], given: str) -> JsonObject:
     naive = SeasonalNaive(season)(observed[:, None], np.array([len(observed)]), task.horizon)[0, :, 0]
     first = [row for row in rows if row["series"] == one.id and row["target"] == panel.targets[0]]
     dates = panel.dates(one)
+    if not dates:  # the page counts the steps itself
+        first = [{name: value for name, value in row.items() if name != "date"} for row in first]
     return {
         "history": [None if np.isnan(value) else float(value) for value in values[-HISTORY:]],
         "dates": list(dates[-HISTORY:]),

@@ -16,7 +16,7 @@ import numpy as np
 from recur.errors import OptionError, RecurError, RunError
 from recur.i18n import Language, Message, from_json, translate
 from recur.options import parse_toml
-from recur.runs import Run, holder_of, is_run, read_json, read_jsonl, read_tail
+from recur.runs import Run, holder_of, is_run, read_json, read_jsonl, read_tail, use_threads
 from recur.runs.manifest import PROGRESS_FILE, parse_jsonl
 from recur.runs.safe_dir import SafeDir
 from recur.runs.weights import read_about
@@ -273,8 +273,8 @@ class FileCache:
 class RunFolder:
     """Runs directly inside a folder, by name."""
 
-    def __init__(self, path: Path, trust: bool = False) -> None:
-        self.path, self.trust = path, trust
+    def __init__(self, path: Path, trust: bool = False, threads: int = 0) -> None:
+        self.path, self.trust, self.threads = path, trust, threads
         self._descriptions, self._measured = FileCache(), FileCache()
         self._tails: OrderedDict[str, ProgressTail] = OrderedDict()
         self._loaded: OrderedDict[str, tuple[FileStates, LoadedModel]] = OrderedDict()
@@ -382,6 +382,7 @@ class RunFolder:
         try:
             run = Run.open(path, trust=self.trust)
             model = LoadedModel(run)
+            use_threads(self.threads, model.predictor.task.options.threads)
         except OptionError as error:  # an error of the run's configuration, not of the request
             raise RunError(str(error)) from None
         except (RecurError, OSError, RecursionError) as error:

@@ -83,9 +83,10 @@ def equation_network(model: LoadedModel) -> RunNetwork:
     network: LanguageModel = language.model
     name = language.run.path.name
     net: Any = network.recurrent
+    bias = network.output_bias()
     cell = getattr(net, "cell", None)
     kind = getattr(type(cell), "name", "")
-    if kind not in TEXTBOOK or net.num_layers != 1 or language.backward or network.bias is None:
+    if kind not in TEXTBOOK or net.num_layers != 1 or language.backward or bias is None:
         raise RunError(
             Message("{run}: Step reads runs with one layer of elman, lstm or gru that read forward", run=name)
         )
@@ -111,7 +112,7 @@ def equation_network(model: LoadedModel) -> RunNetwork:
         if apart:
             weights[f"d{end}"] = d[k]
     weights["V"] = network.output_matrix().detach().double().numpy()
-    weights["c_y" if kind == "lstm" else "c"] = network.bias.detach().double().numpy()
+    weights["c_y" if kind == "lstm" else "c"] = bias.detach().double().numpy()
     return RunNetwork(kind, text, weights, language.vocab, activation)
 
 

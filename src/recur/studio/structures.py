@@ -271,7 +271,7 @@ def conditioned(say: Say, shapes: Shapes) -> Canvas:
             on.forward(x(k), x(k + 1), y(1), "edge")
     on.text(x(0) - 44, (y(0) + y(1)) / 2 + 12, "R", "weight", "start")
     on.path(f"M{x(0) - 80:g} {bus:g}L{x(0) - 80:g} {y(1):g}L{x(0) - 38:g} {y(1):g}", "time")
-    on.text(24, y(1) - 14, say("or as h_{0}"), "note", "start")
+    on.text(24, y(1) - 14, say("or as h₀"), "note", "start")
     return on
 
 
@@ -402,7 +402,7 @@ def tree(say: Say, shapes: Shapes) -> Canvas:
     on.text((leaves[0] + pairs[0]) / 2 - 14, 182, "W_{l}", "weight", "end")
     on.text((leaves[1] + pairs[0]) / 2 + 14, 182, "W_{r}", "weight", "start")
     on.text(root + 69, 52, "V", "weight")
-    on.text(40, 30, say("depth log τ, not τ; W_{l}, W_{r} are shared by all nodes"), "note", "start")
+    on.text(40, 30, say("depth log τ, not τ; all nodes share both W"), "note", "start")
     return on
 
 

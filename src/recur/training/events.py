@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
+from recur.utils.progress import ProgressLine
 from recur.utils.types import JsonObject
 
 
@@ -27,3 +29,27 @@ class Event(NamedTuple):
 
 
 Callback = Callable[[Event], object]
+
+
+@contextmanager
+def shown_progress(callback: Callback | None, show: bool) -> Iterator[Callback | None]:
+    """Yield a callback that also shows a line of progress on standard error, if `show`."""
+    if not show:
+        yield callback
+        return
+    line, last = ProgressLine("training"), {"summary": ""}
+
+    def watch(event: Event) -> None:
+        if callback is not None:
+            callback(event)
+        content = event.content
+        if event.kind == "measured":
+            last["summary"] = " ".join(str(content["summary"]).split())
+        if event.kind in ("progress", "measured"):
+            loss = f"train loss {content['train_loss']:.3f}  " if "train_loss" in content else ""
+            line(f"step {content['step']}  {loss}{last['summary']}", float(content.get("progress", 0.0)))
+
+    try:
+        yield watch
+    finally:
+        line.close()

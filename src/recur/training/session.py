@@ -118,6 +118,7 @@ def resume(
     steps: int | None = None,
     minutes: float | None = None,
     device: str | None = None,
+    threads: int | None = None,
     trust: bool = False,
     changed_text: bool = False,
     allow_path: Sequence[str | Path] = (),
@@ -130,6 +131,7 @@ def resume(
     Args:
         epochs, steps, minutes: additional budget (default: the rest of its budget).
         device: train on another device than before.
+        threads: number of CPU threads (default: as before); another number rounds differently.
         trust: execute the custom cell of the run, though this user has not trained with it.
         changed_text: train with texts that were changed since; by default they are refused.
         allow_path: files outside of the run's folder that may be opened, though this user has not trained with them.
@@ -154,6 +156,8 @@ def resume(
         options = options_of_run(run)
         if device is not None:
             options = move_options(options, pick_device(device))
+        if threads is not None:
+            options = options.changed(threads=threads)
         here = with_run_texts(run, options, ("texts", "valid"), changed_text, allow_path)
         task: Task[Any, Any, Any, Any] = task_of(here)
         data = task.read(run.vocabs)
@@ -166,7 +170,7 @@ def resume(
             options = options.changed(**trainer.extend(epochs, steps, minutes))
         if changed_text:
             run.manifest.texts |= text_fingerprints(here, run.path, ("texts", "valid"))
-        if more or changed_text or device is not None:
+        if more or changed_text or device is not None or threads is not None:
             run.write_config(config_text(options, run.path))
         return _run(trainer, callback)
 

@@ -46,7 +46,7 @@ def open_library(path: Path) -> ctypes.CDLL:
         built_from.restype = ctypes.c_char_p
     if sources is not None and (built_from is None or built_from().decode() != sources):
         raise StaleError(
-            f"{path.name} was built from other sources than those beside it; build it again: pip install -e ."
+            f"{path.name} was built from other sources than the installed ones; build it again: pip install -e ."
         )
     return library
 

@@ -189,8 +189,10 @@ def test_residuals_are_z_scores_of_a_normal_forecast() -> None:
 
 def test_p_values_are_shares_and_uniform_where_nothing_is_wrong() -> None:
     before = np.array([0.5, -1.0, 2.0, np.nan])
-    found = anomalies(np.array([3.0, -1.0, 0.1, np.nan]), before).p_value
-    assert found == pytest.approx([0.25, 0.75, 1.0, np.nan], nan_ok=True)
+    found = anomalies(np.array([2.0, -1.0, 0.5, 0.1, np.nan]), before).p_value
+    assert found == pytest.approx([0.5, 0.75, 1.0, 1.0, np.nan], nan_ok=True)
+    larger = anomalies(np.array([2.0, 3.0, -4.0]), before).p_value
+    assert (np.diff(larger) < 0).all()
     rng = np.random.default_rng(0)
     p = anomalies(rng.normal(size=20_000), rng.normal(size=20_000)).p_value
     for level in (0.01, 0.1, 0.5):

@@ -73,7 +73,7 @@ def test_a_library_of_other_sources_is_not_used(copy: Path, monkeypatch: pytest.
     monkeypatch.setattr(core_library, "built", lambda: copy)
     monkeypatch.setattr(core_library, "load", core_library.load.__wrapped__)
     monkeypatch.setattr(library, "_load", library._load.__wrapped__)
-    stale = "was built from other sources than those beside it; build it again: pip install -e ."
+    stale = "was built from other sources than the installed ones; build it again: pip install -e ."
     assert library.missing_reason() == f"{copy.name} {stale}"
     assert Case("peephole").scan().trace.backend == "loop"
     with pytest.raises(BackendError, match=rf"{re.escape(copy.name)} {re.escape(stale)} \(recur doctor says more\)"):

@@ -280,12 +280,16 @@ class NGram:
     def perplexity(self, text: str | Corpus) -> float:
         return self.evaluate(text).perplexity
 
-    def evaluate(self, text: str | Corpus) -> Evaluation:
+    def evaluate(self, text: str | Corpus, unseen: bool = True) -> Evaluation:
+        """Evaluate a text; without `unseen`, symbols that a network cannot predict are left out, as a network does."""
         pieces = [text] if isinstance(text, str) else list(text.pieces())
         found = list(self.vocab.encode_pieces(pieces))
         ids = np.concatenate(found) if found else np.empty(0, np.int32)
         if not len(ids):
             raise TextError("there is no token to evaluate on")
+        whole, ids = ids, ids if unseen else self.vocab.without_unseen(ids)
+        if not len(ids):
+            raise TextError("no token of the text is in the vocabulary")
         sequences = self.sequences(ids)
         logp = self._score(sequences)
         tokens, characters = len(logp), sum(map(len, pieces))
@@ -296,7 +300,7 @@ class NGram:
             place = len(words) - 1 - at - (words[-1:] == ["<eos>"]) if self.backward else at
             impossible = f"{words[place] if 0 <= place < len(words) else '<eos>'!r}, token {at + 1} of {tokens}"
         oov = 0
-        if (ids == UNK).any():  # texts such as the Penn Treebank say <unk> themselves; that token is known
+        if (whole == UNK).any():  # texts such as the Penn Treebank say <unk> themselves; that token is known
             oov = sum(sum(self.vocab.unknown_tokens(piece).values()) for piece in self.vocab.whole_tokens(pieces))
         mean = -float(logp.mean())
         bits = mean / float(np.log(2))

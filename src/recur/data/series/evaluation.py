@@ -190,6 +190,36 @@ def draw(
     save_figure(figure, path)
 
 
+HISTORY = 4
+"""Horizons of history that are drawn before a forecast, at least."""
+
+
+def draw_future(panel: Panel, forecasts: Sequence[Floats], quantiles: Sequence[float], path: str) -> None:
+    """Draw the end of the first series and the forecasts (1, k, C, Q) after them to a file (.png, .svg or .pdf)."""
+    C = len(panel.targets)
+    shown = [(k, c) for k in range(len(panel)) for c in range(C)][:MOST]
+    figure, all_axes = new_figure(rows=len(shown), width=9, height=3.2 * len(shown))
+    middle = list(quantiles).index(0.5)
+    for (k, c), axes in zip(shown, all_axes, strict=True):
+        one, made = panel.series[k], forecasts[k][0, :, c]
+        horizon, end = len(made), len(one)
+        begin = max(0, end - max(HISTORY * horizon, 48))
+        name = panel.targets[c] if len(panel) == 1 else one.id if C == 1 else f"{one.id}/{panel.targets[c]}"
+        axes.plot(np.arange(begin, end), one.values[begin:end, c], color="black", lw=1, label=name)
+        last = one.values[end - 1 : end, c]
+        steps = np.arange(end - 1, end + horizon)
+        axes.plot(steps, [*last, *made[:, middle]], color="tab:blue", lw=1.5, marker=".", label="forecast")
+        if len(quantiles) > 1:
+            low, high = ([*last, *made[:, q]] for q in (0, -1))
+            band = f"{quantiles[0]:g} … {quantiles[-1]:g}"
+            axes.fill_between(steps, low, high, color="tab:blue", alpha=0.2, lw=0, label=band)
+        if dates := panel.dates(one, begin, end + horizon - begin):
+            ticks = np.linspace(0, len(dates) - 1, 7).astype(int)
+            axes.set_xticks(begin + ticks, [dates[t] for t in ticks])
+        axes.legend(frameon=False)
+    save_figure(figure, path)
+
+
 MIN_SCORES = 50
 """Least number of scores per step and series; with fewer, scores are pooled."""
 
@@ -400,12 +430,19 @@ def residuals(target: Floats, forecast: Floats, quantiles: Sequence[float], leas
 
 
 def anomalies(residual: Floats, before: Floats) -> Anomaly:
-    """Return p-values of residuals (…,) relative to the residuals of a validation set; NaN is ignored."""
+    """Return p-values of residuals (…,) relative to the residuals of a validation set; NaN is ignored.
+
+    Between the residuals of the validation set p is interpolated, and beyond the largest it falls exponentially, at the
+    rate of the largest tenth: so p-values rank, also those of residuals that are larger than all.
+    """
     known = np.sort(np.abs(before[~np.isnan(before)]))
     if not len(known):
         raise OptionError("anomalies need residuals of held-out values, and there are none")
-    as_large = len(known) - np.searchsorted(known, np.abs(residual), side="left")
-    p = (1 + as_large) / (len(known) + 1)
+    size, n = np.abs(residual), len(known)
+    p = (1 + n - np.interp(size, known, np.arange(n), left=0.0)) / (n + 1)
+    tail = known[-max(n // 10, 1) :]
+    rate = float(tail.mean() - tail[0]) or float(known[-1]) / max(np.log(n), 1.0) or 1.0
+    p = p * np.exp(-np.maximum(np.nan_to_num(size) - known[-1], 0.0) / rate)
     return Anomaly(residual, np.where(np.isnan(residual), np.nan, p))
 
 

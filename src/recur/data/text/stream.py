@@ -90,6 +90,8 @@ class Stream:
     """Vary the length of sequential windows: mostly near `window`, sometimes near half of it."""
     share: ProcessShard = FULL_BATCH
     """Lanes that this process reads."""
+    first: int | None = None
+    """Id that rows without a state read in place of their first token, such as <bos>."""
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.window < 1:
@@ -168,4 +170,6 @@ class Stream:
     def _cut(self, place: BatchPosition) -> Batch:
         starts, steps, fresh = place.starts[self.share.lanes(self.batch)], place.steps, place.fresh
         rows = np.stack([self.ids[start : start + steps + 1] for start in starts]).astype(np.int64)
+        if place.fresh and self.first is not None:
+            rows[:, 0] = self.first
         return Batch(rows[:, :-1], rows[:, 1:], np.full(len(starts), fresh), starts.astype(np.int64))

@@ -173,6 +173,12 @@ class Vocab:
         with _real(text):
             return Counter(token for token in self.tokenizer.split(text) if token not in self.ids)
 
+    def named(self, text: str, ids: Ids) -> list[str]:
+        """Return the tokens of a text and its ids; tokens that are not in the vocabulary by their own names."""
+        if (ids == UNK).any() and len(pieces := self.tokenizer.split(text)) == len(ids):
+            return pieces
+        return [self.tokens[k] for k in ids]
+
     # Sequences ------------------------------------------------------------------------------------------
 
     @property
@@ -181,7 +187,7 @@ class Vocab:
         return EOS if self.tokenizer.lines else None
 
     def predictable(self) -> Mask:
-        """Return a mask (K,) of ids that can be predicted: tokens seen in training, <unk>, and the line end.
+        """Return a mask (K,) of ids that an n-gram predicts: tokens seen in training, <unk>, and the line end.
 
         All subwords can be predicted, because any string can be written with them.
         """
@@ -192,6 +198,21 @@ class Vocab:
         can[UNK] = True
         can[EOS] |= self.tokenizer.lines
         return can
+
+    def writable(self) -> Mask:
+        """Return a mask (K,) of ids that a text can consist of: all tokens but special ones that were never seen.
+
+        <unk> is a token of the text where training read rare tokens as <unk>; <eos> is one where lines end in it.
+        """
+        can: Mask = np.ones(len(self), bool)
+        specials = len(SPECIALS)
+        can[:specials] = np.array(self.counts[:specials]) > 0
+        return can
+
+    def without_unseen(self, ids: Ids) -> Ids:
+        """Return the ids that have a probability, without symbols that no training text had."""
+        can = self.writable()[ids]
+        return ids if can.all() else ids[can]
 
     # Files ----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ class LanguageModel {
     this.backward = about.settings.backward;
     this.carried = carriedBy(about, "step");
     this.start = startOf(about);
-    this.never = NEVER_WRITTEN;
+    this.never = about.settings.never;
     this.ends = false;
   }
   begin() { return this.start; }
@@ -220,6 +220,7 @@ class WordTagger {
 
 // Language model along a text that is being edited. It rereads only from the nearest saved state before the change.
 // The states of the last tokens are all saved, earlier ones every 32 tokens.
+const IMPOSSIBLE = 5000; // nats: the logits of such symbols are 10,000 lower
 class Follower {
   constructor(model, label) {
     this.model = model;
@@ -231,8 +232,9 @@ class Follower {
   get now() { return this.kept.get(this.ids.length); }
   push(token) {
     const { logits, carried } = this.now, place = this.ids.push(token);
-    this.surprise.push(logSumExp(logits) - logits[token]);
-    this.kept.set(place, this.model.step(token, carried));
+    const surprise = logSumExp(logits) - logits[token], possible = surprise < IMPOSSIBLE;
+    this.surprise.push(possible ? surprise : NaN);  // a symbol that no training text had is neither read nor scored
+    this.kept.set(place, possible ? this.model.step(token, carried) : { logits, carried });
     if ((place - 256) % 32) this.kept.delete(place - 256);
   }
   // Tokens that remain to be read.

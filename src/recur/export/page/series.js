@@ -206,7 +206,9 @@ class SeriesForecaster {
         inputs.series = [chosen ?? (at < 0 ? 0 : at)];
       }
       const beyond = (name) => {
-        const own = fillGaps(column(name).slice(first), 1);
+        const given = column(name).slice(first), last = given.findLastIndex((value) => !Number.isNaN(value)) + 1;
+        if (last < length + horizon) throw new TableError("no_future", { name, count: Math.max(last - length, 0), horizon });
+        const own = fillGaps(given, 1);
         return Array.from({ length: length + horizon }, (_, t) => own[Math.min(t, own.length - 1)]);
       };
       const ahead = (prefix, make) => {

@@ -31,15 +31,16 @@ function languageView(model, about) {
   const colour = () => {
     const first = Math.max(0, follower.ids.length - COLOURED), spans = [];
     for (let k = first; k < follower.ids.length; k++) {
-      const token = vocab.tokens[follower.ids[k]], bits = follower.surprise[k] / Math.LN2;
+      const token = vocab.tokens[follower.ids[k]], known = !Number.isNaN(follower.surprise[k]), bits = known ? follower.surprise[k] / Math.LN2 : 0;
       const text = token === "\n" || token === "<eos>" ? "⏎\n" : vocab.kind === "char" ? token : vocab.kind === "subword" ? token.replaceAll(SPACE_SIGN, " ") : `${token} `;
       spans.push(el("span", {
-        title: `${visible(token)}  ${percent(Math.exp(-follower.surprise[k]))}`,
+        title: known ? `${visible(token)}  ${percent(Math.exp(-follower.surprise[k]))}` : visible(token),
         style: { "background-color": `rgba(var(--warm), ${(0.8 * Math.min(bits / 9, 1) ** 1.3).toFixed(3)})` },
       }, text));
     }
     heat.replaceChildren(...(backward ? spans.reverse() : spans));
-    const mean = follower.surprise.reduce((sum, value) => sum + value, 0) / (follower.surprise.length || 1);
+    const scored = follower.surprise.filter((value) => !Number.isNaN(value));
+    const mean = scored.reduce((sum, value) => sum + value, 0) / (scored.length || 1);
     heatNote.textContent = follower.ids.length ? t("surprise_lead", { bits: (mean / Math.LN2).toFixed(2), perplexity: Math.exp(mean).toFixed(2) }) : t("empty");
   };
 

@@ -3,9 +3,9 @@
 import { words } from "./words.js";
 
 words({
-  hangs_about_before: "The likeliest token before, {token} ({p} %), hangs on these: warm adds to its log-probability, cold takes "
-    + "away (gradient × input).",
-  hangs_on: "What this prediction hangs on", hangs_before: "everything earlier:",
-  hangs_about: "The likeliest next token, {token} ({p} %), hangs on these: warm adds to its log-probability, cold takes "
-    + "away (gradient × input).",
+  hangs_about_before: "Most likely previous token: {token} ({p} %). Warm tokens raise its log-probability, cold "
+    + "tokens lower it (gradient × input).",
+  hangs_on: "Saliency of this prediction", hangs_before: "all earlier tokens:",
+  hangs_about: "Most likely next token: {token} ({p} %). Warm tokens raise its log-probability, cold tokens "
+    + "lower it (gradient × input).",
 });

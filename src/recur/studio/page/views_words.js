@@ -3,32 +3,33 @@
 import { words } from "./words.js";
 
 words({
-  instead_write: "It answers inputs and writes no text on:", instead_predict: "It is a language model, which writes on:",
-  instead_see: "Its network carries no state along time that could be drawn over a text. What it makes of an input is here:",
-  instead_gradients: "How far its gradients reach along time is measured by X-ray:",
-  instead_unfold: "What it is made of is told by X-ray, and what it answers here:",
+  instead_write: "This run is not a language model. Try it here:", instead_predict: "This run is a language model, which generates text:",
+  instead_see: "This network has no state along time that could be shown over a text. See its predictions here:",
+  instead_gradients: "For this task, X-ray measures how far gradients flow:",
   view_runs: "Runs",
-  lead_runs: "Compare curves; a run that is training is drawn as it goes. Dashed lines are the plain models to beat. Tasks have "
-    + "charts of their own.",
+  lead_runs: "Compare the curves of runs; a run in training is updated live. Dashed lines are baselines. "
+    + "Each task has its own charts.",
   view_train: "Train",
-  lead_train: "Paste a text or a table, or choose a file: the task is recognised, the rest has defaults. A training goes on when "
-    + "this page is closed; others wait their turn.",
+  lead_train: "Paste a text or a table, or choose a file. The task is detected, and every other option has a "
+    + "default. Training continues when you close this page; further runs wait in a queue.",
   view_write: "Write",
-  lead_write: "Type and see the next tokens; pick one to take that branch, or let the model go on.",
+  lead_write: "Type to see the probabilities of the next token. Click a token to insert it, or generate text.",
   view_predict: "Predict",
-  lead_predict: "Give the model an input of its own task and see what it makes of it, and where it errs.",
+  lead_predict: "Enter an input of the run's task to see the model's prediction and its mistakes.",
   view_see: "See",
-  lead_see: "What the units do while the network reads: one of them over the text, all of them over time, and places with a similar state.",
+  lead_see: "Activations while the network reads: one unit over the text, all units over time, and "
+    + "positions with a similar state.",
   view_gradients: "Gradients",
-  lead_gradients: "What a loss teaches the weights, step by step back through time: cut it, truncate it, rescale W, and see what is left.",
+  lead_gradients: "The gradient of a loss, step by step back through time. Detach, truncate or rescale W to see "
+    + "what remains.",
   view_xray: "X-ray",
-  lead_xray: "What a person would say of this run, with the measured reason and what to try; then every probe.",
+  lead_xray: "Diagnosis of the run with its evidence and what to try next, followed by all probes.",
   view_step: "Step",
-  lead_step: "One step of a recurrent network with every number in view: forward, then back. Change any number, and all "
-    + "that follows from it changes with it.",
+  lead_step: "One step of a recurrent network with all its numbers, forward and backward. Change a number to "
+    + "see what depends on it.",
   view_unfold: "Unfold",
-  lead_unfold: "The network unrolled along time, with the shape of every part. U is the input matrix, W the state "
-    + "matrix, V the output matrix, K the size of the vocabulary.",
+  lead_unfold: "Structure diagrams: patterns of recurrent networks unrolled along time, trees, grids, and the "
+    + "cells of LSTM and GRU. U multiplies the input, W the state, V gives the output; D, H, K are their sizes.",
   view_labs: "Labs",
-  lead_labs: "The textbook's arguments as experiments: move a number, and it is measured again.",
+  lead_labs: "The textbook's arguments as experiments: change a parameter and the experiment runs again.",
 });

@@ -18,7 +18,7 @@ class AddingOptions(TaskOptions, SequenceOptions):
     title = "adding"
 
     length: Length = 100
-    """Numbers in a row."""
+    """Number of values per sequence."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -19,14 +19,14 @@ class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, Clas
     reads = "labelled"
 
     token: Token | None = None
-    """What a token is; if not given, words where texts are sentences, else characters."""
+    """Token; default: words for sentences, else characters."""
 
     class_weights: Literal["none", "balanced"] = "none"
-    """Count rare classes as much as frequent ones, or every example alike."""
+    """Loss weights: balanced gives every class the same total weight; none every example."""
 
     blend: bool = True
-    """Mix the network's probabilities with those of naive Bayes and of a TF-IDF logistic regression, in shares that the
-    validation part decides; both are kept in the run, and figures stand apart for all."""
+    """Combine the network with naive Bayes and TF-IDF logistic regression, with weights fitted on the validation set.
+    The metrics of each are also reported."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
     def describe(self, data: TextData) -> str:
         words, kind = len(data.vocabs["vocab"]), data.vocabs["vocab"].tokenizer.kind
         classes = len(class_names(data.vocabs["labels"]))
-        found = f"{len(data.train):,} texts to learn from, {words:,} tokens ({kind}s), {classes} classes"
+        found = f"{len(data.train):,} training texts, {words:,} tokens ({kind}s), {classes} classes"
         return f"{found}; {data.note}" if data.note else found
 
     def baselines(self, data: TextData) -> Iterator[Baseline]:

@@ -69,7 +69,7 @@ def class_number(label: str, classes: Mapping[str, int], where: str) -> int:
         return classes[label]
     names = list(classes)
     known = f"{names[0]} … {names[-1]}" if all(name.isdecimal() for name in names) else ", ".join(names[:20])
-    raise TextError(f"{where}: label {shown(label)} is outside the range of those learned from: {known}")
+    raise TextError(f"{where}: label {shown(label)} is outside the range of the training labels: {known}")
 
 
 def class_numbers_with_unseen(labels: Iterable[str], vocab: Vocab) -> dict[str, int]:

@@ -33,13 +33,14 @@ class Metric(NamedTuple):
 METRICS: Mapping[str, Metric] = {
     # likelihoods
     "loss": Metric("loss in nats"),
-    "free_loss": Metric("loss without a teacher"),
-    "gap": Metric("gap without a teacher"),
+    "free_loss": Metric("free-running loss"),
+    "gap": Metric("free-running gap"),
     "perplexity": Metric("perplexity"),
     "bits_per_character": Metric("bits/character"),
     # classes and tags
     "error": Metric("error", share=True),
     "accuracy": Metric("accuracy", share=True, higher=True),
+    "network_share": Metric("share of the network in the blend", share=True, higher=True),
     "network_accuracy": Metric("accuracy of the network alone", share=True, higher=True),
     "node_accuracy": Metric("accuracy at all nodes", share=True, higher=True),
     "binary_accuracy": Metric("accuracy of the two halves", share=True, higher=True),

@@ -130,46 +130,48 @@ class TrainingOptions(Options):
     title = "Optimisation"
 
     batch_size: Batch | None = None
-    """Examples in a batch; if not given, the task's own number, a larger one on a GPU."""
+    """Examples per batch; default: the task's own number, larger on a GPU."""
 
     optimizer: Literal["adam", "adamw", "sgd", "asgd"] = "adamw"
-    """asgd is SGD whose average is taken once validation stops improving."""
+    """Optimizer; asgd is SGD that averages the weights once validation stops improving."""
 
     lr: Positive = 0.003
     """Learning rate."""
 
     schedule: Annotated[str, TextFormat(parse_schedule)] = "cosine"
-    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), flat:cut (the same behind that share of
-    the budget), slanted:cut (up over it, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
+    """Learning rate schedule: constant; step:γ:after (× γ per epoch after so many epochs); cosine (to zero); flat:f
+    (constant for the fraction f of the budget, then to zero); slanted:f (rising for the fraction f, then falling;
+    Howard and Ruder 2018); plateau:γ (× γ without improvement); nonmono:n."""
 
     warmup_steps: Natural = 50
-    """Steps over which the rate rises from zero."""
+    """Number of steps over which the learning rate rises from zero."""
 
     momentum: BelowOne | None = None
-    """How much of a step is the step before: sgd's, or β₁ of adam and adamw. If not given, 0, and 0.9 for these."""
+    """Momentum of sgd, or β₁ of adam and adamw; default: 0 for sgd, 0.9 for the others."""
 
     weight_decay: NonNegative | None = None
-    """Pull weights towards zero; if not given, the task's own with adamw, else 0."""
+    """Weight decay; default: the task's own value with adamw, else 0."""
 
     grad_clip: NonNegative = 1.0
-    """Bound on the gradient's norm; 0 is none."""
+    """Maximum norm of the gradient; 0: no limit."""
 
     grad_clip_value: NonNegative = 0.0
-    """Bound on each of its entries; 0 is none."""
+    """Maximum absolute value of each entry of the gradient; 0: no limit."""
 
     precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = None
-    """What matrix products read, while training and measuring: float32; tf32, a GPU's shorter float32; bfloat16 or
-    float16 under torch.autocast, the latter with its loss scaled. Weights and sums are float32 in all of them. If not
-    given, the fastest that the device has and the task's figures bear."""
+    """Precision of matrix products in training and evaluation: float32; tf32 (NVIDIA GPUs); bfloat16 or float16 under
+    torch.autocast, float16 with loss scaling. Weights and sums stay float32. Default: the fastest on the device without
+    loss of quality."""
 
     gradient_accumulation_steps: Count = 1
-    """Batches to add up before a step."""
+    """Number of batches per optimizer step."""
 
     average: BelowOne = 0.0
-    """Measure and keep the average of the weights over the last steps, about 1/(1 − this) of them; 0 is none."""
+    """Evaluate and keep the exponential moving average of the weights with this decay, over about the last 1/(1 −
+    decay) steps; 0: no average."""
 
     on_nan: Literal["stop", "skip"] = "stop"
-    """What to do with a batch whose loss is not a number."""
+    """Action for a batch whose loss is not a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,30 +179,30 @@ class BudgetOptions(Options):
     title = "Budget"
 
     minutes: Positive | None = None
-    """Stop after so many minutes; if no budget is given, the task's own number."""
+    """Stop after this many minutes; default, without any budget: the task's own number."""
 
     epochs: Positive | None = None
-    """Stop after so many passes over the data."""
+    """Stop after this many epochs."""
 
     steps: Count | None = None
-    """Stop after so many steps."""
+    """Stop after this many steps."""
 
     patience: Natural = 0
-    """Stop when so many measurements bring nothing better; 0 never."""
+    """Stop after this many evaluations without improvement; 0: never."""
 
     eval_every: NonNegative = 0.0
-    """Measure on the validation part every so many epochs; 0 is ten times in a run: on some of its examples where all
-    would take more than a fifth of the minutes, and on all of them at the end."""
+    """Epochs between evaluations on the validation set. 0: ten evaluations per run, on a part of the validation set if
+    all of it would take more than a fifth of the budget, and on all of it at the end."""
 
     keep: Literal["best", "last"] = "best"
-    """Which weights: those that were best on the validation part, or the last ones, which need none: for all of the
-    data to learn from, with a budget that was found on a part of it."""
+    """Weights to keep: best on the validation set, or last. With last, all data can be used for training, with a budget
+    found before."""
 
     checkpoint_every: NonNegative = 30.0
-    """Seconds between checkpoints to resume from."""
+    """Seconds between checkpoints for `recur resume`."""
 
     baseline: bool = True
-    """Measure plain models first, to have something to beat."""
+    """Train and evaluate baselines first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,19 +210,20 @@ class MachineOptions(Options):
     title = "Machine"
 
     device: Device = "auto"
-    """cpu, cuda, cuda:N, or auto: a GPU where there is one."""
+    """Device: cpu, cuda, cuda:N, or auto (a GPU if there is one)."""
 
     graph: Literal["auto", "on", "off"] = "auto"
-    """Record training steps as CUDA graphs and replay them, by one launch each: on a GPU, for batches of few shapes."""
+    """Capture training steps as CUDA graphs and replay them; for GPUs and batches of few different shapes."""
 
     threads: Threads = 0
-    """For the CPU; 0 takes what is fastest now, and the run keeps it. Another number of threads rounds otherwise."""
+    """Number of CPU threads; 0 measures the fastest number, which the run then keeps. Another number rounds
+    differently."""
 
     compress: Literal["none", "bfloat16"] = "none"
-    """Of several processes (torchrun): how gradients travel; bfloat16 is half the bytes, and rounds."""
+    """Data type of gradients that are sent between processes (torchrun); bfloat16 halves the bytes."""
 
     seed: Seed = 0
-    """Where random numbers start; the same seed and threads give the same numbers."""
+    """Random seed; the same seed and number of threads give the same numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +278,7 @@ class DataOptions(Options):
     """What those files hold: text, labelled, pairs, tagged, trees, table or images (recur/data/frames.py)."""
 
     texts: tuple[str, ...] = ()
-    """What to learn from: files or folders; a path in a configuration file is relative to it."""
+    """Training files or folders; paths in a configuration file are relative to that file."""
 
     def paths(self, part: str) -> tuple[str, ...]:
         """Return the paths of a part of the data: texts, valid or test; empty if none is given."""
@@ -289,10 +292,10 @@ class SplitOptions(DataOptions):
     title = "Data"
 
     valid: tuple[str, ...] = ()
-    """Measure on this; a part of `texts` held out, if not given. Repeat it for several files."""
+    """Validation file; default: a part of the training files. Repeat the option for several."""
 
     test: tuple[str, ...] = ()
-    """Measured once, by `recur eval`; a part of `texts` held out, if not given."""
+    """Test file, for `recur eval`; default: a part of the training files."""
 
     def paths(self, part: str) -> tuple[str, ...]:
         return {"valid": self.valid, "test": self.test}.get(part) or super().paths(part)
@@ -305,8 +308,8 @@ class FoldOptions(SplitOptions):
     title = "Data"
 
     fold: Annotated[str, TextFormat(parse_fold)] = ""
-    """Cross-validation: 3/10 holds the third of ten parts of `texts` out as the test, and a tenth of the rest to
-    validate on. `--folds 10` trains on all ten."""
+    """Cross-validation: 3/10 holds out the third of ten parts of the data as the test set, and a tenth of the rest for
+    validation. `--folds 10` trains on all ten."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -332,19 +335,19 @@ class VocabOptions(Options):
     title = "Tokens"
 
     punctuation: bool = False
-    """Words: punctuation marks are tokens too, and each Chinese character is one."""
+    """Words: punctuation marks and Chinese characters are separate tokens."""
 
     lower: bool = False
-    """Words: drop case."""
+    """Words: convert to lower case."""
 
     min_freq: Count = 1
-    """Tokens seen less often in training are unknown."""
+    """Tokens with fewer training occurrences become unknown."""
 
     max_vocab_size: Count | None = None
-    """Keep this many tokens at most, the four special ones included."""
+    """Maximum vocabulary size, including the four special tokens."""
 
     pieces: Count = 2000
-    """Subwords: how many pieces sentencepiece learns."""
+    """Subwords: vocabulary size of sentencepiece."""
 
     def vocab_options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in VocabOptions.names()}
@@ -360,24 +363,25 @@ class WarmStartOptions(Options):
     """Defaults with --from; `epochs` replaces `default_epochs`."""
 
     from_: tuple[str, ...] = ()
-    """Begin with the vocabulary, embedding and layers of a language model's run; for a network of both directions, of
-    one or two of them, the second trained with --direction backward."""
+    """Initialise vocabulary, embedding and layers from the run of a language model. For a bidirectional network, give
+    two: the second trained with --direction backward."""
 
     unfreeze: BelowOne = 0.0
-    """With --from: the new layers learn first, and after each such share of the budget one carried layer more, from the
-    top; 0 is all of them from the start."""
+    """With --from: train the new layers first, then one more pretrained layer, from the top, after each such fraction
+    of the budget; 0: all layers from the start."""
 
     layer_lr_decay: Annotated[float, Range("lie in 1 … 1000", 1, 1000)] = 1.0
-    """With --from: each layer learns at the rate of the one above it, divided by this."""
+    """With --from: the learning rate of each layer is that of the layer above divided by this."""
 
     vectors: str | None = None
-    """Begin with word vectors from a file: GloVe's, word2vec's or fastText's text, or a .gz of one."""
+    """Initialise the embedding from word vectors: a text file of GloVe, word2vec or fastText, also .gz."""
 
     vectors_extra: Natural = 0
-    """With --vectors: know so many of the file's first tokens too, though the training text has none of them."""
+    """With --vectors: add this many of the file's first tokens to the vocabulary, even if they are not in the training
+    set."""
 
     freeze_vectors: bool = False
-    """With --vectors or --from: the vectors of tokens stay as they are."""
+    """With --vectors or --from: keep the embedding fixed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -405,7 +409,7 @@ class DecoderTaskOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions
     """Teacher forcing: always, never, constant:p, linear:a:b, exponential:k, sigmoid:k; ,sequence mixes sequences."""
 
     label_smoothing: BelowOne = 0.0
-    """Label smoothing: this much of the target's probability goes to all symbols alike."""
+    """Label smoothing: probability that is spread over all symbols."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,14 +419,14 @@ class InputOptions(SplitOptions):
     title = "Data"
 
     input: Literal["text", "numbers"] | None = None
-    """What sequences are made of; if not given, what the files hold: numbers in an .npz, an .npy or a folder of .npy
-    and .csv."""
+    """Kind of sequences: text or numbers; default: by the files (numbers in .npz, .npy, or a folder of .npy and
+    .csv)."""
 
     stack: Layers = 1
-    """Numbers: read so many neighbouring steps as one, for long sequences."""
+    """Numbers: read this many neighbouring steps as one, for long sequences."""
 
     noise: NonNegative = 0.0
-    """Numbers: while learning, add noise of this deviation to what is read, standardised."""
+    """Numbers: standard deviation of noise that training adds to the standardised input."""
 
     for_both: ClassVar[tuple[str, ...]] = ("pool", "heads", "class_weights", "fold")
     """Options beside those of every task and every reader that mean something for numbers too."""

@@ -367,6 +367,10 @@ class Predictor(ABC, Generic[ModelT]):
         """Read the inputs in a file; None if each line is an input."""
         return None
 
+    def header(self, **options: Any) -> str:
+        """Return the first line of the predictions; empty for lines without a header."""
+        return ""
+
     def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
         """Format a prediction as a line, or one of several outputs with its score."""
         return f"{found['input']}\t{made['output']}" + ("" if score is None else f"\t{score:.4f}")

@@ -314,4 +314,4 @@ def choose_task(names: Sequence[str]) -> tuple[str, str]:
 def _question(names: Sequence[str], found: RecognisedData) -> str:
     choices = CHOICES.get(found.kind, (("language", "reads it as text"),))
     listed = ", ".join(f"--task {task} {what}" for task, what in choices)
-    return f"{names[0]} looks like {found.why}; say what to learn from it: {listed}"
+    return f"{names[0]} looks like {found.why}; choose a task: {listed}"

@@ -145,9 +145,9 @@ def with_run_texts(
 ) -> OptionsT:
     """Return options with the current paths of the texts of a run.
 
-    A changed text raises an error unless `changed` is set. A text that was moved next to the run or into the current
-    folder is found by its checksum. A path outside of the run is opened only with the consent of the user
-    (`recur.runs.trust`).
+    A changed text raises an error unless `changed` is set. If a run or its text was moved, the text is found by its
+    checksum: in the current folder, in the folders around the run, or where `allow_path` says. A path outside of the
+    run is opened only with the consent of the user (`recur.runs.trust`).
     """
     found = {}
     for option in parts:
@@ -161,9 +161,13 @@ def with_run_texts(
     return options.changed(**{option: names for option, names in found.items() if names})
 
 
+AROUND = 4
+"""Number of folders around a moved run in which its texts are looked for."""
+
+
 def _find_text(run: Run, name: str, known: Fingerprint, changed: bool, allow_path: Sequence[str | Path]) -> str:
     from recur.data.text.sources import files_of, fingerprint, is_there
-    from recur.runs.trust import check_allowed
+    from recur.runs.trust import allow_text, check_allowed
 
     recorded = replace(
         known, name=relative_path(run.path, name)
@@ -184,15 +188,20 @@ def _find_text(run: Run, name: str, known: Fingerprint, changed: bool, allow_pat
         if digest != known.sha256:
             now = f"{size:,}" if size < known.bytes else "others" if size == known.bytes else "more"
             raise RunError(
-                f"{name} is not what {run.path} learned from: it had {known.bytes:,} bytes then and has {now} now; put "
-                "it back, or go on with --changed-text (in Python: changed_text=True)"
+                f"{name} is not the text that {run.path} was trained on: it had {known.bytes:,} bytes and has {now} "
+                "now; restore it, or continue with --changed-text (in Python: changed_text=True)"
             )
         return name
-    for folder in (Path(), run.path, run.path.parent):
-        other = str(folder / Path(name).name)
+    given = [Path(path) for path in allow_path]
+    folders = [*given, Path(), run.path, *run.path.absolute().parents[:AROUND]]
+    parts = [part for part in Path(name).parts if part not in ("..", "/")]
+    ends = [Path(*parts[-count:]) for count in range(1, min(len(parts), AROUND) + 1)]  # a.csv, data/a.csv, …
+    beside = [folder / end for folder in folders for end in ends]
+    for other in map(str, (*(path for path in given if path.is_file()), *beside)):
         if may_open(other) and fingerprint(other, known.bytes)[1] == known.sha256:
+            allow_text(replace(known, name=relative_path(run.path, other)))  # the same content, where it is now
             return other
     raise RunError(
         f"no file {name!r}, which {run.path} learned from ({known.bytes:,} bytes, SHA-256 {known.sha256}); "
-        "put it there, or beside the run"
+        "put it there or next to the run, or name it with --allow-path"
     )

@@ -127,7 +127,7 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
         for signal in signals:
             if signal.values.shape[1] != width:
                 here = signal.values.shape[1]
-                raise TextError(f"{signal.where} has {here} features a step, and this model learned from {width}")
+                raise TextError(f"{signal.where} has {here} features per step, and this model was trained on {width}")
             names = () if signal.target is None else self.targets(signal)
             labels = [numbers.get(name, NO_LABEL) for name in names]
             found.append(SignalExample(stacked(signal.values, self.options.stack), labels, names, signal.where))
@@ -137,7 +137,7 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
         steps = sum(example.size for example in data.train)
         D, classes = len(class_names(data.vocabs["features"])), len(class_names(data.vocabs["labels"]))
         many = f"{D} features a step" if D > 1 else "one feature a step"
-        return f"{len(data.train):,} sequences of {steps:,} steps to learn from, {many}, {classes} classes"
+        return f"{len(data.train):,} training sequences of {steps:,} steps, {many}, {classes} classes"
 
     def width(self, vocabs: Vocabs) -> int:
         return len(class_names(vocabs["features"])) * int(self.options.stack)

@@ -68,7 +68,7 @@ class DecoderTask(Task[OptionsT, PairData, WriterT, PairBatch]):
         self, model: WriterT, batch: PairBatch, state: tuple[Any, ...] | None, moment: TrainingProgress
     ) -> TrainingStep:
         decoder = _decoder(model)
-        predictions = int(decoder.predictions(batch.lengths).sum())
+        predictions = int(decoder.predictions(batch.target, batch.lengths).sum())
         batch = batch.to(decoder.symbols.weight.device)
         rows, steps = len(batch.target), batch.target.shape[1] + 1
         forced = self.teacher_forcing.draw(rows, steps, moment.step, moment.progress)
@@ -85,7 +85,7 @@ class DecoderTask(Task[OptionsT, PairData, WriterT, PairBatch]):
         decoder, total = _decoder(model), {"loss": 0.0, "free_loss": 0.0}
         device, count = decoder.symbols.weight.device, 0
         for batch in pair_batches(pairs):
-            count += int(decoder.predictions(batch.lengths).sum())
+            count += int(decoder.predictions(batch.target, batch.lengths).sum())
             batch = batch.to(device)
             never = torch.zeros(len(batch.target), batch.target.shape[1] + 1, dtype=torch.bool, device=device)
             for name, forced in (("loss", None), ("free_loss", never)):

@@ -15,6 +15,12 @@ from recur.utils.types import JsonObject, Metrics
 ENOUGH = 5
 """Least number of evaluations that show a trend."""
 
+FEW_STEPS = 50
+"""Least number of training steps that show a trend."""
+
+FEW_EXAMPLES = 20
+"""Least number of validation examples by which models are compared."""
+
 FALLING = 0.05
 """Least relative improvement in the second half of a run that had not converged."""
 
@@ -47,7 +53,7 @@ def training_remarks(task: AnyTask, history: Sequence[JsonObject]) -> list[Remar
     losses = [float(entry["valid_loss"]) for entry in entries if is_number(entry.get("valid_loss"))]
     if diverged := divergence(task, history):
         return [diverged]
-    if len(values) < ENOUGH:
+    if len(values) < ENOUGH or few_steps(entries):
         return []
     if overfits := _overfits(task, entries, values, losses):
         return [overfits]
@@ -55,6 +61,17 @@ def training_remarks(task: AnyTask, history: Sequence[JsonObject]) -> list[Remar
         return []
     longer = Message("{metric} was still improving when training ended", metric=metric_label(name))
     return [memorises(task, entries) or Remark(longer, longer_option(task), "longer")]
+
+
+def few_steps(entries: Sequence[JsonObject]) -> bool:
+    """Return True if a run has too few steps to tell a trend."""
+    return bool(entries) and int(entries[-1].get("step", FEW_STEPS)) < FEW_STEPS
+
+
+def few_examples(entries: Sequence[JsonObject]) -> int:
+    """Return the number of validation examples if they are too few to compare models by; else 0."""
+    examples = entries[-1].get("measured") if entries else None
+    return examples if isinstance(examples, int) and 0 < examples < FEW_EXAMPLES else 0
 
 
 def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
@@ -100,6 +117,7 @@ def _overfits(
         turned = _has_turned(values, WORSE) and _has_turned(losses, max(TURNED, error))
     else:
         turned = _has_turned(values, max(WORSE, error))
+    turned = turned and values[-1] - min(values) > share_error(task.curve, min(values), entries)
     best, last = (format_metric(task.curve, entries[k][task.curve]) for k in (at, -1))
     if not turned or best == last:
         return None
@@ -121,6 +139,18 @@ def standard_error(entries: Sequence[JsonObject]) -> float:
     return 0.5 / math.sqrt(examples) if isinstance(examples, int) and examples > 0 else 0.0
 
 
+def share_error(name: str, value: float, entries: Sequence[JsonObject]) -> float:
+    """Return twice the standard error of the difference of two shares p over the same n examples; 0 if n is unknown.
+
+    At least two examples must have changed. Hard examples are hard for both, as in `standard_error`.
+    """
+    examples = entries[-1].get("measured")
+    if not metric_of(name).share or not isinstance(examples, int) or examples < 1:
+        return 0.0
+    p = min(max(value, 0.0), 1.0)
+    return max(math.sqrt(p * (1 - p) / examples), 1.5 / examples)
+
+
 def memorises(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
     """Return a remark if the training loss is far below the validation loss."""
     losses = [entries[-1].get(name) for name in ("train_loss", "valid_loss")]
@@ -130,7 +160,7 @@ def memorises(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
     if other - learned <= WIDE * abs(other):
         return None
     sentence = Message(
-        "overfitting: training loss {train:.3f}, validation loss {valid:.3f}",
+        "overfitting: training loss {train:.2f}, validation loss {valid:.2f}",
         train=learned, valid=other,
     )  # fmt: skip
     return Remark(sentence, _more_dropout(task), "by heart")
@@ -241,6 +271,10 @@ def all_remarks(
     name = metric or task.curve
     figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
     value = metrics.get(name)
+    few = few_examples(history)
+    if few:
+        compared = [Remark(Message("{n} validation examples are too few to judge the model", n=few), kind="few")]
+        return [*compared, *task.remarks(figures), *([diverged] if (diverged := divergence(task, history)) else [])]
     remarks = [*compare_with_baselines(name, value, plain), *task.remarks(figures), *training_remarks(task, history)]
     if not any(remark.option for remark in remarks):
         if begun := no_progress_message(name, value, plain):
@@ -309,8 +343,8 @@ def no_progress_message(name: str, value: float | None, plain: Sequence[Baseline
 def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     """Return the reason why baselines are better, if the learning curve shows no trend; None if it is unknown."""
     entries = [entry for entry in history if is_number(entry.get(task.curve))]
-    if len(entries) < ENOUGH:
-        few = Message("too few evaluations to tell whether training was long enough")
+    if len(entries) < ENOUGH or few_steps(entries):
+        few = Message("too few steps and evaluations to tell whether training was long enough")
         return Remark(few, longer_option(task), "few")
     if learned := memorises(task, entries):
         return learned

@@ -22,7 +22,7 @@ class ConditionalOptions(DecoderTaskOptions):
     """What a token is; if not given, words where texts are sentences, else characters."""
 
     direction: Direction = "forward"
-    """From which end lines are written: backward is P(x) = Π P(x_t | x_{t+1} …, label)."""
+    """Generation direction: forward, or backward, P(x) = Π P(x_t | x_{t+1} …, label)."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -90,17 +90,25 @@ class ConditionalWriter(Predictor[ConditionalModel]):
 
     def logprob(self, text: str, label: str) -> float:
         """log P of a line given its label, in nats, its end included."""
-        return sum(logp for _, logp in self.token_logprobs(text, label))
+        return sum(logp for _, logp in self.token_logprobs(text, label) if logp is not None)
 
-    def token_logprobs(self, text: str, label: str) -> list[tuple[str, float]]:
-        """The tokens of a line in the order of writing and its end, each with log P given those before it."""
+    def token_logprobs(self, text: str, label: str) -> list[tuple[str, float | None]]:
+        """The tokens of a line in the order of writing and its end, each with log P given those before it.
+
+        A symbol that was never seen in training has no probability: None.
+        """
         if "\n" in normalised(text):
             raise TextError(f"a model of lines measures one line, and this is more: {text[:40]!r}")
         pair = Pair(label, normalised(text), "the text")
         self.task.encode([pair], self.run.vocabs["labels"], self.vocab, training=False)  # or what is wrong with it
         ids = self.vocab.encode(pair.target)
-        names = [self.vocab.tokens[k] for k in (ids[::-1] if self.task.backward else ids)]
-        return list(zip([*names, "<eos>"], self.logprobs(ids, label).tolist(), strict=True))
+        names = self.vocab.named(pair.target, ids)
+        values: list[float | None] = self.logprobs(ids, label).tolist()
+        can, written = self.vocab.writable(), ids
+        if self.task.backward:
+            names, written = names[::-1], ids[::-1]
+        values = [value if at == len(ids) or can[written[at]] else None for at, value in enumerate(values)]
+        return list(zip([*names, "<eos>"], values, strict=True))
 
     @torch.no_grad()
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
@@ -109,7 +117,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         pairs = read_lines(texts) if texts else test_part(self.task.options, read_lines)
         encoded = self.task.encode(pairs, self.run.vocabs["labels"], self.vocab, training=False)
         found = self.task.losses(self.model, encoded)
-        predictions = sum(len(line) + 1 for _, line in encoded)
+        predictions = sum(len(self.vocab.without_unseen(line)) + 1 for _, line in encoded)
         bits = found["loss"] / math.log(2) * predictions / sum(len(pair.target) for pair in pairs)
         counts = {"tokens": predictions, "sequences": len(pairs)}
         made: JsonObject = {"model": self.name, **found, "bits_per_character": bits, **counts}

@@ -79,7 +79,7 @@ class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
 
     def describe(self, data: PairData) -> str:
         labels = len(data.vocabs["labels"]) - len(SPECIALS)
-        found = f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
+        found = f"{len(data.train):,} training lines of {labels} labels, {len(data.vocabs['vocab']):,} tokens"
         note = layout_note([*self.options.texts, *self.options.valid])
         return f"{found}; {note}" if note else found
 
@@ -90,7 +90,9 @@ class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
         return [Baseline(name, measure(valid)) for name, measure in plain.items()]
 
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
-        return ConditionalModel(len(vocabs["labels"]), len(vocabs["vocab"]), self.options)
+        return ConditionalModel(
+            len(vocabs["labels"]), len(vocabs["vocab"]), self.options, vocabs["vocab"].writable().tolist()
+        )
 
     def score(self, model: ConditionalModel, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
         scores: DecoderScores = model(batch.source[:, 0], batch.target, batch.lengths, forced)

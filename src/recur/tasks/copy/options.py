@@ -17,11 +17,11 @@ class CopyOptions(TaskOptions, TaggerOptions):
     title = "copy"
 
     length: Length = 30
-    """Steps between the symbols and their recall."""
+    """Number of steps between the symbols and their recall."""
 
     forget_bias: float | None = None
-    """Bias of the forget gate; 4, if neither it nor --chrono is given, where the cell has one: a state then lasts about
-    1 + e⁴ steps."""
+    """Bias of the forget gate; default 4, if the cell has one and --chrono is not given: a state then lasts about 1 +
+    e⁴ steps."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -132,10 +132,13 @@ class Scale(NamedTuple):
     mean: Floats
     unit: Floats
     log: bool
+    least: Floats
+    """Smallest possible value: 0 for a series that was never negative, else −∞."""
 
     @classmethod
     def of(cls, values: Floats, s: RowSettings) -> Self:
         """Fit the scaling to values (n, V), NaN where nothing was observed."""
+        least = np.where((values < 0).any(0), -np.inf, 0.0)
         values = np.log(values) if s.transform == "log" else values
         V = values.shape[1]
         mean, unit = np.zeros(V), np.ones(V)
@@ -149,7 +152,9 @@ class Scale(NamedTuple):
             mean[k], unit[k] = seen.mean(), seen.std()
             if s.scale == "changes" and len(seen) > 1:
                 unit[k] = np.abs(np.diff(seen)).mean()
-        return cls(mean, np.where(unit > 1e-12 * np.maximum(np.abs(mean), 1e-30), unit, 1.0), s.transform == "log")
+        return cls(
+            mean, np.where(unit > 1e-12 * np.maximum(np.abs(mean), 1e-30), unit, 1.0), s.transform == "log", least
+        )
 
     def forward(self, values: Floats) -> Floats:
         return ((np.log(values) if self.log else values) - self.mean) / self.unit
@@ -157,7 +162,8 @@ class Scale(NamedTuple):
     def back(self, scaled: Floats) -> Floats:
         """Undo the scaling of (…, V, Q)."""
         values = scaled * self.unit[:, None] + self.mean[:, None]
-        return np.exp(np.minimum(values, 700.0)) if self.log else values
+        values = np.exp(np.minimum(values, 700.0)) if self.log else values
+        return np.maximum(values, self.least[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +197,8 @@ class SeriesRows:
     scales: tuple[Scale, ...]
     form: AutoregressionOptions | None
     """Of the linear autoregressions."""
+    zeros: tuple[np.ndarray, ...] = ()
+    """For each row, (T + horizon, V): steps at which the value is known to be 0."""
     moved: dict[str, SeriesRows] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -247,9 +255,10 @@ def make_rows(
     `form` is the form of the autoregression, or up to which value a form is chosen.
     """
     own: list[tuple[Floats, Floats, Floats, Floats]] = []
-    linear, fitted, lengths, numbers, scales, channels = [], [], [], [], [], []
+    linear, fitted, lengths, numbers, scales, channels, zeros = [], [], [], [], [], [], []
     for k, (one, n, m) in enumerate(zip(panel.series, scaled_by, fitted_on, strict=True)):
         _check_values(panel, one, s)
+        zero = zero_steps(one, n, s)
         scale = Scale.of(one.values[:n], s)
         seen = m if isinstance(form, AutoregressionOptions) else form[k]
         scaled, filled = scale.forward(one.values), scale.forward(fill(one.values, s.season))
@@ -262,7 +271,8 @@ def make_rows(
             lengths.append(len(one))
             numbers.append(k)
             channels.append(0 if s.mix else variables[0])
-            scales.append(Scale(scale.mean[variables], scale.unit[variables], scale.log))
+            scales.append(Scale(scale.mean[variables], scale.unit[variables], scale.log, scale.least[variables]))
+            zeros.append(zero[:, variables])
     chosen: AutoregressionOptions | None = None
     if s.linear:
         seasons = (s.season,) if s.season > 1 else ()
@@ -298,7 +308,37 @@ def make_rows(
         tuple(numbers),
         tuple(scales),
         chosen,
+        tuple(zeros),
     )
+
+
+CLOSED = 3
+"""Least number of times that a day must have been 0 to count as always 0."""
+
+
+def zero_steps(one: Series, n: int, s: RowSettings) -> np.ndarray:
+    """Return the steps (T + horizon, V) at which a series is always 0, such as Sundays and holidays of a shop.
+
+    A step is one if its phase of the season, or its value of a covariate with two values, was always 0 in the first n
+    values, at least CLOSED times, and other steps were not.
+    """
+    length, V = len(one) + s.horizon, one.values.shape[1]
+    found = np.zeros((length, V), bool)
+    groups: list[Floats] = [(one.start + np.arange(length, dtype=np.float64)) % s.season] if s.season > 1 else []
+    for column in np.asarray(one.future, np.float64).T:
+        if len(np.unique(column[~np.isnan(column)])) == 2:
+            groups.append(np.concatenate([column, np.full(max(length - len(column), 0), np.nan)])[:length])
+    for v in range(V):
+        values = one.values[:n, v]
+        seen = ~np.isnan(values)
+        if not (values[seen] != 0).any():
+            continue
+        for group in groups:
+            for value in np.unique(group[~np.isnan(group)]):
+                mine = values[seen & (group[:n] == value)]
+                if len(mine) >= CLOSED and not mine.any():
+                    found[group == value, v] = True
+    return found
 
 
 def known_names(panel: Panel, s: RowSettings) -> list[str]:

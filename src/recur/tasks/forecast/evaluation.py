@@ -277,7 +277,11 @@ def by_series(rows: SeriesRows, at: Sequence[Ids], scaled: np.ndarray) -> Iterat
     begin = 0
     for row, number in enumerate(rows.series):
         end = begin + len(at[number])
-        parts.append(rows.scales[row].back(scaled[begin:end].astype(np.float64)))
+        made = rows.scales[row].back(scaled[begin:end].astype(np.float64))
+        if row < len(rows.zeros) and rows.zeros[row].any():
+            steps = np.asarray(at[number])[:, None] + np.arange(made.shape[1])
+            made[rows.zeros[row][np.minimum(steps, len(rows.zeros[row]) - 1)]] = 0.0
+        parts.append(made)
         begin = end
         if row + 1 == len(rows) or rows.series[row + 1] != number:
             yield np.concatenate(parts, axis=2)

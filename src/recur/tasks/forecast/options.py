@@ -20,100 +20,100 @@ class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
     reads = "table"
 
     test: tuple[str, ...] = ()
-    """Values that follow those of the texts, series by series, to test on; else the last ones of the texts are."""
+    """Values that follow the training series, for the test; default: the end of each series."""
 
     target: tuple[str, ...] = ()
-    """The columns to forecast; all columns of numbers, if not given. Repeat it for several."""
+    """Columns to forecast, as in `--target a b` or `--target a,b`; default: all columns of numbers."""
 
     covariates: tuple[str, ...] = ()
-    """Columns that are known ahead. Repeat it for several."""
+    """Columns that are known ahead, as in `--covariates a b` or `--covariates a,b`."""
 
     past_covariates: tuple[str, ...] = ()
-    """Columns that are known until now only. Repeat it for several."""
+    """Columns that are known until now only, as in `--past-covariates a b`."""
 
     static: tuple[str, ...] = ()
-    """In a long table: columns that are the same for all rows of a series. Repeat it for several."""
+    """Long tables: columns that are constant within a series. Repeat the option for several."""
 
     date: str = ""
-    """The column of dates; the first, if not given and not a target."""
+    """Column of dates; default: the first column if it is not a target."""
 
     id: str = ""
-    """In a long table: the column that names the series."""
+    """Long tables: column that names the series."""
 
     layout: Literal["auto", "wide", "long", "rows"] = "auto"
-    """How the table stands: a column a series, a row a series and time, or a row a series."""
+    """Table layout: wide (one column per series), long (one row per series and time), or rows (one row per series)."""
 
     horizon: Count | None = None
-    """How many steps ahead; if not given, what the test files hold, else a season, or 1 without one."""
+    """Number of steps to forecast; default: the length of the test files, else one season, else 1."""
 
     season: Count | None = None
-    """Steps in a season, such as 12 for months, 1 for none; if not given, the dates and the values decide."""
+    """Steps per season, such as 12 for months; 1: none. Default: from dates and values."""
 
     holdout: Natural = 0
-    """Steps at the end of each series to test on, and as many before them to measure on; 0 is two horizons, or a tenth
-    of the series (at most 1000) if that is more; one horizon, where there are twenty series or more."""
+    """Steps at the end of each series for the test, and as many before them for validation. 0: two horizons, or a tenth
+    of the series (at most 1000) if that is more; one horizon with twenty series or more."""
 
     train_size: Count | None = None
-    """Steps at the beginning of each series to learn from; all that are not held out, if not given."""
+    """Training steps at the start of each series; default: all that are not held out."""
 
     valid_size: Count | None = None
-    """Steps behind them to measure on; as --holdout says, if not given."""
+    """Validation steps after the training steps; default: see --holdout."""
 
     test_size: Count | None = None
-    """Steps behind those to test on; as --holdout says, if not given."""
+    """Test steps after the validation steps; default: see --holdout."""
 
     window: Count | None = None
-    """From a state: steps of the series in a training example; four seasons and at least 48, if not given."""
+    """Recurrent state: steps per training example; default: four seasons, at least 48."""
 
     mix: bool = False
-    """The variables of a series are inputs to each other; else each is forecast from itself."""
+    """Use the variables of a series as inputs to each other; otherwise each is forecast from itself."""
 
     calendar: bool | None = None
-    """Hour, day of the week, month and so on are inputs; if not given, where there are dates, and the slowest of these
-    has come round three times in what is learned from."""
+    """Use hour, weekday, month and so on as inputs; default: if the training dates cover the slowest of these cycles
+    three times."""
 
     strategy: Literal["direct", "iterated"] = "direct"
-    """All steps at once, or one after the other, each from those before it."""
+    """Forecast all steps at once, or one after the other from the previous ones."""
 
     quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
-    """Which quantiles; the median is the forecast, the outermost are its band. Repeat it for each."""
+    """Quantiles to forecast; the median is the forecast, the outermost are its prediction interval. Repeat the option
+    for each."""
 
     bands: Literal["rolling", "conformal", "model"] | None = None
-    """Bands are moved so that they cover what they say: on all that has come since what was learned from, whenever a
-    forecast is made (rolling), or on the validation part (conformal); or they are the model's own. If not given,
-    rolling for fewer than twenty series, else conformal."""
+    """Prediction intervals: rolling (calibrated on all values up to each forecast), conformal (calibrated on the
+    validation set), or model (quantiles of the network). Default: rolling for fewer than twenty series, else
+    conformal."""
 
     transform: Literal["none", "log"] | None = None
-    """Work on the values, or on their logarithms; if not given, on logarithms where all values are positive and changes
-    grow with them."""
+    """Model the values or their logarithms; default: logarithms if all values are positive and changes grow with
+    values."""
 
     scale: Literal["deviation", "changes", "mean"] | None = None
-    """What each series is divided by: the deviation of its training part, its mean change from step to step, or its
-    mean, which leaves counts counts; if not given, changes for twenty series or more, mean for counts, else
-    deviation."""
+    """Divisor of each series: deviation of its training part, mean change per step, or mean (for counts). Default:
+    changes for twenty series or more, mean for counts, else deviation."""
 
     balance: Fraction = 0.5
-    """0 learns from all windows alike, so that long series count more; 1 from all series alike."""
+    """Weighting of series: 0 weights all windows alike, so that long series count more; 1 weights all series alike."""
 
     time_origin: Integer | None = None
-    """With --time-input: the step at which t is 0; if not given, that of the first row, by its date if it has one."""
+    """With --time-input: step at which t is 0; default: the first row, by its date if it has one."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
     lags: Natural | None = None
-    """See a window of so many values; 0 carries a state instead; if not given, the data decide."""
+    """Window length: number of past values that are read; 0: a recurrent state instead. Default: from the data."""
 
     segment: Natural | None = None
-    """With a window: read it, and write what is to come, in segments of so many steps by a recurrent network; 0 is an
-    MLP of the whole window. If not given, the data decide where they decide on the window; else 0."""
+    """With a window: read and forecast segments of this many steps with a recurrent network; 0: an MLP over the whole
+    window. Default: from the data."""
 
     level: Literal["last", "season", "window"] | None = None
-    """What values are relative to: the last one, the mean of the last season, or that of the window; if not given, the
-    last one for segments, else the season's."""
+    """Level that values are relative to: the last value, the mean of the last season, or the mean of the window.
+    Default: last for segments, else season."""
 
     base: Literal["none", "seasonal", "linear"] | None = None
-    """What the network adds to: the level alone, the seasonal naive forecast, or a linear autoregression of each
-    series; if not given, linear where there are fewer than twenty series, each long enough to fit one."""
+    """Base forecast to which the network adds: none (the level), seasonal (naive), or linear (autoregression per
+    series). Default: linear for fewer than twenty series that are long enough to fit one."""
 
     hidden_size: Width = 64
     dropout_output: Fraction = 0.1

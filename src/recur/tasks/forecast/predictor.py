@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from recur.data.series import Panel, Series, owa
-from recur.data.series.evaluation import anomalies, draw, residuals
+from recur.data.series.evaluation import anomalies, draw, draw_future, residuals
 from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError, TextError
 from recur.i18n import Message
 from recur.models import Forecaster
+from recur.options import Fraction, checked
 from recur.runs import Run
 from recur.tasks.common.predictor import Prediction, Predictions, Predictor, source_name
 from recur.tasks.common.runs import task_of_run
@@ -20,6 +23,12 @@ from recur.tasks.forecast import evaluation
 from recur.tasks.forecast.evaluation import baseline_scores
 from recur.tasks.forecast.task import ForecastTask, parse_series, read_series
 from recur.utils.types import JsonObject
+
+THRESHOLD = 0.01
+"""p-value below which a value counts as an anomaly: one in a hundred usual values is as far off."""
+
+SEASONS_READ = 4
+"""Seasons that a network with a state reads before it is judged, as many as a training window has."""
 
 MOST_STEPS = 48
 """Up to this horizon MASE is given step by step."""
@@ -49,13 +58,26 @@ class SeriesForecaster(Predictor[Forecaster]):
         values = values[..., 0] if self.model.targets == 1 else values
         return values[0] if len(values) == 1 else values
 
+    def header(self, **options: Any) -> str:
+        """Return the names of the columns of `write`."""
+        if options.get("anomalies"):
+            return "id,date,value,expected,score,p_value,anomaly"
+        return ",".join(["id", "date", "mean", *(name for name, _ in interval_columns(self.task.options.quantiles))])
+
     def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
-        """Format a forecast with its median and prediction interval, or a value with its anomaly score."""
+        """Format a forecast with its median and prediction intervals, or a value with its anomaly score, as CSV."""
+        begin = [found["id"], found["date"]]
         if "p_value" in made:
-            return f"{found['input']}\t{made['value']:g}\t{made['score']:+.2f}\t{made['p_value']:.3g}"
-        values = list(made["quantiles"].values())
-        band = "".join(f"\t{value:g}" for value in (values[0], values[-1])) if len(values) > 1 else ""
-        return f"{found['input']}\t{made['output']}{band}"
+            numbers = [
+                f"{made['value']:g}",
+                f"{made['expected']:.6g}",
+                f"{made['score']:+.3g}",
+                f"{made['p_value']:.3g}",
+            ]
+            return csv_line([*begin, *numbers, str(int(made["anomaly"]))])
+        at = made["quantiles"]
+        columns = [f"{at[f'{q:g}']:.6g}" for _, q in interval_columns(self.task.options.quantiles)]
+        return csv_line([*begin, f"{at['0.5']:.6g}", *columns])
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Return MASE, sMAPE, scaled errors, weighted quantile loss and coverage over all origins, with baselines."""
@@ -121,12 +143,22 @@ class SeriesForecaster(Predictor[Forecaster]):
 
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """Yield the quantiles after the last value of each series, or with `anomalies` a score of each value."""
-        judge = options.pop("anomalies", False)
+        judge, threshold = options.pop("anomalies", False), options.pop("threshold", None)
+        figure = options.pop("figure", None)
         self.refuse(options)
+        if threshold is not None and not judge:
+            raise OptionError("a threshold is for anomalies: --anomalies")
         panel = parse_series(self.task.options, lines, source_name(lines))
         for one in panel.series:
             self._check(panel, one)
-        yield from self._judged(panel) if judge else self._ahead(panel)
+        if judge:
+            if figure is not None:
+                raise OptionError("--figure draws forecasts, and --anomalies has none")
+            yield from self._judged(
+                panel, checked("threshold", THRESHOLD if threshold is None else threshold, Fraction)
+            )
+            return
+        yield from self._ahead(panel, figure)
 
     def _check(self, panel: Panel, one: Series) -> None:
         task = self.task
@@ -144,9 +176,12 @@ class SeriesForecaster(Predictor[Forecaster]):
                 Message("{n} values are too few to forecast from; {least} are needed", n=len(one), least=least)
             )
 
-    def _ahead(self, panel: Panel) -> Iterator[JsonObject]:
+    def _ahead(self, panel: Panel, figure: object = None) -> Iterator[JsonObject]:
+        """Yield the steps after the last value of each series; also draw them after its history, if requested."""
         whole = [len(one) for one in panel.series]
         found = self._quantiles(panel, whole, whole, [np.array([n]) for n in whole], self.task.learned(panel))
+        if figure is not None:
+            draw_future(panel, found, self.task.options.quantiles, str(figure))
         levels = [f"{q:g}" for q in self.task.options.quantiles]
         for one, made in zip(panel.series, found, strict=True):
             dates = panel.dates(one, len(one), self.task.horizon)
@@ -154,22 +189,29 @@ class SeriesForecaster(Predictor[Forecaster]):
                 for column, quantiles in zip(panel.targets, row, strict=True):
                     at = dict(zip(levels, map(float, quantiles), strict=True))
                     name = _label(panel, one, column)
-                    when = {"date": dates[step - 1]} if dates else {}
                     yield {
                         "input": f"{name} {dates[step - 1]}" if dates else f"{name} + {step}",
                         "output": f"{at['0.5']:g}",
+                        "id": name,
                         "series": one.id,
                         "target": column,
                         "step": step,
-                        **when,
+                        "date": dates[step - 1] if dates else str(len(one) + step),
                         "quantiles": at,
                     }
 
-    def _judged(self, panel: Panel) -> Iterator[JsonObject]:
-        """Yield each value with its one-step forecast, its relative error, and the probability of such an error."""
+    def _judged(self, panel: Panel, threshold: float) -> Iterator[JsonObject]:
+        """Yield each value with its one-step forecast, its relative error, and the probability of such an error.
+
+        The first values are left out: the network has not read a whole window, or four seasons, before them.
+        """
         levels = self.task.options.quantiles
         whole = [len(one) for one in panel.series]
-        origins = [np.arange(self.task.season + 1, n) for n in whole]
+        origins = [np.arange(min(self._warm_up, n), n) for n in whole]
+        if not any(map(len, origins)):
+            raise TextError(
+                Message("{n} values are too few to judge; {least} are needed", n=max(whole), least=self._warm_up + 1)
+            )
         usual = np.mean([model.residuals.cpu().numpy() for model in self.models], axis=0)
         if not usual.any():
             raise OptionError(
@@ -187,15 +229,46 @@ class SeriesForecaster(Predictor[Forecaster]):
                     yield {
                         "input": f"{name} {dates[row]}" if dates else f"{name} {row + 1}",
                         "output": f"{judged.residual[k, c]:.3g}",
+                        "id": name,
                         "series": one.id,
                         "target": column,
                         "row": int(row) + 1,
-                        **({"date": dates[row]} if dates else {}),
+                        "date": dates[row] if dates else str(int(row) + 1),
                         "value": float(one.values[row, c]),
                         "expected": float(made[k, 0, c, levels.index(0.5)]),
                         "score": float(judged.residual[k, c]),
                         "p_value": float(judged.p_value[k, c]),
+                        "anomaly": bool(judged.p_value[k, c] < threshold),
                     }
+
+    @property
+    def _warm_up(self) -> int:
+        """Number of values that are read before the first one is judged."""
+        return max(self.task.season + 1, *(model.lags or SEASONS_READ * self.task.season for model in self.models))
+
+
+def interval_columns(quantiles: Sequence[float]) -> list[tuple[str, float]]:
+    """Return the columns of a forecast beside its median, each with its quantile; the widest interval first.
+
+    >>> interval_columns((0.1, 0.25, 0.5, 0.9))
+    [('lo80', 0.1), ('hi80', 0.9), ('q25', 0.25)]
+    """
+    found, others = list[tuple[str, float]](), []
+    for q in quantiles:
+        above = next((p for p in quantiles if abs(p + q - 1) < 1e-9), None)
+        if above is None:
+            others.append((f"q{100 * q:g}", q))
+        elif q < 0.5:
+            width = f"{round(100 * (above - q), 6):g}"
+            found += [(f"lo{width}", q), (f"hi{width}", above)]
+    return found + others
+
+
+def csv_line(cells: Sequence[str]) -> str:
+    """Return cells as one line of a CSV file, quoted where needed."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="").writerow(cells)
+    return out.getvalue()
 
 
 def _label(panel: Panel, one: Series, column: str) -> str:

@@ -164,9 +164,9 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
         least = max(self.season, 2) + self.horizon
         for one, split in zip(panel.series, splits, strict=True):
             if split.train < least:
-                held = f"{split.test - split.valid} to test on and {split.valid - split.train} to measure on"
+                held = f"{split.test - split.valid} for the test and {split.valid - split.train} for validation"
                 raise OptionError(
-                    f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} to learn from, and --horizon "
+                    f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} for training, and --horizon "
                     f"{self.horizon} with --season {self.season} needs {least}: lower --horizon or --holdout"
                 )
         first = splits[0]

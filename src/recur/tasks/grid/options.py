@@ -21,19 +21,19 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
     reads = "images"
 
     size: Length | None = None
-    """Scale every image to so many pixels by as many; if not given, all must be of one size."""
+    """Scale every image to this many pixels per side; by default all images must have one size."""
 
     shift: LayersOrNone = 1
-    """While learning, move every image by up to so many points down and across."""
+    """Training: shift every image randomly by up to this many pixels."""
 
     class_weights: Literal["none", "balanced"] = "none"
-    """Count rare classes as much as frequent ones, or every image alike."""
+    """Loss weights: balanced gives every class the same total weight; none every image."""
 
     pixel_mean: tuple[float, ...] = ()
-    """What is taken from the pixels of every channel; if not given, the mean of what is learned from."""
+    """Value subtracted from the pixels of every channel; default: the training mean."""
 
     pixel_deviation: tuple[float, ...] = ()
-    """What they are divided by then; if not given, the deviation of what is learned from."""
+    """Divisor of the pixels; default: the training standard deviation."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -222,7 +222,7 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
         (R, C, D), k = data.train[0].pixels.shape, self.options.patch or 1
         colour = "grey" if D == 1 else "colour"
         points = f"{-(-R // k)} × {-(-C // k)} points" + (f" of {k} × {k} pixels" if k > 1 else "")
-        images = f"{len(data.train):,} images of {R} × {C} pixels, {colour}, to learn from{data.note}"
+        images = f"{len(data.train):,} images of {R} × {C} pixels, {colour}, for training{data.note}"
         return f"{images}: {points}, {len(class_names(data.vocabs['labels']))} classes"
 
     def baselines(self, data: ImageData) -> list[Baseline]:

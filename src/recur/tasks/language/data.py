@@ -13,11 +13,15 @@ from torch import Tensor
 from recur.data.text import BOS, EOS, Batch, Corpus, Stream, Vocab, encoded, fit_vocab
 from recur.data.text.stream import Ids, ProcessShard
 from recur.errors import TextError
+from recur.i18n import Message
 from recur.tasks.language.options import LanguageOptions
 
 IN_MEMORY = 50_000_000
 """Texts of more characters are encoded to disk and mapped."""
 
+
+FEWEST = 16
+"""Least number of tokens to learn from: fewer have no two windows to compare."""
 
 HELD = 10_000_000
 """Characters that are held out at most, to measure on and to test on: of a text of 200 million, a twentieth each."""
@@ -31,6 +35,8 @@ class LanguageData:
     valid: Ids
     train_text: Corpus
     valid_text: Corpus
+    unseen: tuple[int, int] = (0, 0)
+    """Number of symbols of both texts that the vocabulary cannot write, which are left out."""
 
     @property
     def vocabs(self) -> dict[str, Vocab]:
@@ -63,12 +69,23 @@ def test_text(options: LanguageOptions) -> Corpus:
 
 def load_data(options: LanguageOptions, vocab: Vocab | None = None) -> LanguageData:
     train, valid, _ = corpora(options)
+    fitted = vocab is None
     if vocab is None:
         vocab = fit_vocab(train, options.token, **options.vocab_options())
-    ids = [in_reading_order(found, options) for found in (ids_of(train, vocab), np.asarray(ids_of(valid, vocab)))]
-    data = LanguageData(vocab, ids[0], ids[1], train, valid)
-    if len(data.train) < 2:
-        raise TextError(f"{train.name} has {len(data.train)} tokens: too few to learn from")
+    whole = ids_of(train, vocab), np.asarray(ids_of(valid, vocab))
+    ids = [whole[0] if fitted else vocab.without_unseen(whole[0]), vocab.without_unseen(whole[1])]
+    lost = len(whole[0]) - len(ids[0]), len(whole[1]) - len(ids[1])
+    held = in_reading_order(ids[1], options)
+    data = LanguageData(vocab, in_reading_order(ids[0], options), held, train, valid, lost)
+    if len(data.train) < FEWEST:
+        raise TextError(
+            Message(
+                "{name} has {n} tokens to learn from, and a language model needs at least {fewest}: give more text",
+                name=train.name,
+                n=len(data.train),
+                fewest=FEWEST,
+            )
+        )
     if not len(data.valid):
         raise TextError(f"{valid.name} is too short to hold a part out; give more text, or another with --valid")
     return data
@@ -86,8 +103,12 @@ def in_reading_order(ids: Ids, options: LanguageOptions) -> Ids:
 
 
 def first_input(vocab: Vocab) -> int:
-    """Return the id that is read first: the line end."""
-    return EOS if vocab.tokenizer.lines else vocab.ids.get("\n", BOS)
+    """Return the id that is read first: the line end, or <bos> for a text of one line.
+
+    Batches of such a text begin with <bos>, so that it is trained.
+    """
+    end = EOS if vocab.tokenizer.lines else vocab.ids.get("\n", BOS)
+    return end if vocab.counts[end] > 1 else BOS  # the end of the last line is never read in training
 
 
 def place_of(text: Corpus, tokens: int, options: LanguageOptions) -> int:
@@ -111,7 +132,8 @@ def make_stream(options: LanguageOptions, batch: int, data: LanguageData) -> Str
             f"the text has {tokens} tokens, and {batch} lanes of one window of {window} need {batch * window + 1}; "
             "lower --batch-size or --window, or leave --strict away"
         )
-    return Stream(data.train, batch, window, options.partition, options.seed, options.jitter)
+    first = BOS if first_input(data.vocab) == BOS else None
+    return Stream(data.train, batch, window, options.partition, options.seed, options.jitter, first=first)
 
 
 SHARE = 8
@@ -121,8 +143,8 @@ SHARE = 8
 class DeviceText:
     """Ids of a text on a device. It compares equal only to itself, because CUDA graphs read it at its address."""
 
-    def __init__(self, ids: Tensor) -> None:
-        self.ids = ids
+    def __init__(self, ids: Tensor, first: int | None = None) -> None:
+        self.ids, self.first = ids, first
 
 
 class TextWindow(NamedTuple):
@@ -140,6 +162,8 @@ class TextWindow(NamedTuple):
         device = self.text.ids.device
         index = self.at.to(device, non_blocking=True)[:, None] + torch.arange(self.steps + 1, device=device)
         rows = self.text.ids[index].long()
+        if self.fresh and self.text.first is not None:
+            rows[:, 0] = self.text.first
         return rows[:, :-1], rows[:, 1:]
 
 
@@ -148,7 +172,7 @@ class TextWindows:
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self.stream = stream
-        self.text = DeviceText(torch.from_numpy(np.array(stream.ids, np.int32)).to(device))
+        self.text = DeviceText(torch.from_numpy(np.array(stream.ids, np.int32)).to(device), stream.first)
 
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[TextWindow]:
         for starts, steps, fresh in self.stream.places(epoch, skip):

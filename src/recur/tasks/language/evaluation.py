@@ -45,7 +45,10 @@ def mean_loss(
 
 @torch.no_grad()
 def log_probabilities(model: LanguageModel, ids: Ids, first: int) -> Floats:
-    """Return log P of each id given those before it, (N,), with the state carried through all of them."""
+    """Return log P of each id given those before it, (N,), with the state carried through all of them.
+
+    Every id must be one that the model can write.
+    """
     was_training = model.training
     model.eval()
     targets = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(model.device)

@@ -22,37 +22,38 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     title = "language"
 
     token: Token = "char"
-    """What a token is."""
+    """Token."""
 
     partition: Literal["sequential", "random"] = "sequential"
-    """Lanes that continue from batch to batch with their state, or windows with a fresh one."""
+    """sequential: lanes that continue from batch to batch with their state; random: windows with a zero state."""
 
     window: Count = 32
-    """Steps in a window."""
+    """Steps per window."""
 
     jitter: bool = False
-    """Let the window's length vary from batch to batch (sequential), and the rate with it."""
+    """Vary the window length from batch to batch (sequential), and the learning rate with it."""
 
     direction: Direction = "forward"
-    """From which end the text is read: backward is P(x) = Π P(x_t | x_{t+1} …), and samples lead up to a prompt."""
+    """Reading direction: forward, or backward, P(x) = Π P(x_t | x_{t+1} …); samples of a backward model end with the
+    prompt."""
 
     strict: bool = False
-    """Refuse a text that is shorter than a window, where otherwise the window is shortened."""
+    """Reject a text that is shorter than a window instead of shortening the window."""
 
     bias_init: Literal["zero", "unigram"] = "zero"
-    """Where the output's bias begins: at zero, or at ln of how often each token comes in training, which a network that
-    is sized does. With --init-range it is drawn, and an adaptive softmax has its own."""
+    """Initial output bias: zero, or the logarithm of each token's training frequency (used by automatic sizing). Not
+    with --init-range or an adaptive softmax."""
 
     tuned_on: Natural = 0
-    """These settings were found on a text of so many tokens: one of another size has dropouts, width and epochs that
-    follow from them by rule; 0 takes them as they are."""
+    """Number of training tokens for which these options were tuned. For another size, dropouts, width and epochs are
+    adapted by rule; 0: no adaptation."""
 
     untouched: tuple[str, ...] = ()
-    """Options that this rule leaves as they are; what is typed beside a recipe is among them."""
+    """Options that the rule of --tuned-on does not change; options on the command line are never changed."""
 
     auto_size: bool = True
-    """With a budget of minutes alone: width, batch, window, rate, dropouts and passes follow from the text and from how
-    fast this device trains (tasks/language/sizing.py), except for those that are given."""
+    """With a budget in minutes only: choose width, batch, window, learning rate, dropouts and epochs from the text and
+    the measured speed of the device; given options stay."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -185,15 +185,26 @@ class Language(Predictor[LanguageModel]):
 
     def _ids(self, text: Corpus) -> tuple[Tensor, Tensor]:
         """What is read of a text and what follows it, (N,) each, on the model's device."""
-        ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
+        ids = self._scored(self.vocab.encode_corpus(text), text.name)
         y = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(self.model.device)
         return torch.cat([y.new_tensor([first_input(self.vocab)]), y[:-1]]), y
 
-    def measure(self, text: Corpus, progress: Callable[[int], object] | None = None) -> JsonObject:
-        """Return perplexity and related metrics, with the state carried through the whole text."""
-        ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
+    def _scored(self, ids: Ids, name: str = "the text") -> Ids:
+        """Return the ids of a text that have a probability, in reading order."""
         if not len(ids):
-            raise OptionError(f"{text.name} has no token to measure on")
+            raise TextError(f"{name} has no token to measure")
+        found = in_reading_order(self.vocab.without_unseen(ids), self.options)
+        if not len(found):
+            raise TextError(f"no token of {name} is in the vocabulary of {self.run.path}")
+        return found
+
+    def measure(self, text: Corpus, progress: Callable[[int], object] | None = None) -> JsonObject:
+        """Return perplexity and related metrics, with the state carried through the whole text.
+
+        Symbols that were never seen in training are left out and counted (`unseen`).
+        """
+        whole = self.vocab.encode_corpus(text)
+        ids = self._scored(whole, text.name)
         share = text.characters / len(ids)
         begun = time.perf_counter()
         loss = mean_loss(
@@ -203,7 +214,8 @@ class Language(Predictor[LanguageModel]):
             progress=None if progress is None else lambda n: progress(round(n * share)),
             at=place_of(text, len(ids), self.options),
         )
-        return self._row(str(self.run.path), loss, len(ids), time.perf_counter() - begun, text)
+        row = self._row(str(self.run.path), loss, len(ids), time.perf_counter() - begun, text)
+        return row | ({"unseen": len(whole) - len(ids)} if len(whole) > len(ids) else {})
 
     def _row(self, name: str, loss: float, tokens: int, seconds: float, text: Corpus) -> JsonObject:
         bits = loss / math.log(2)
@@ -219,32 +231,38 @@ class Language(Predictor[LanguageModel]):
 
     def perplexity(self, text: str | Corpus) -> float:
         """Return the perplexity of a text, with the state carried through it."""
-        if not isinstance(text, Corpus):
-            return perplexity(-float(self.logprobs(self.vocab.encode(normalised(text))).mean()))
-        ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
-        if not len(ids):
-            raise TextError("there is no token to measure on")
-        return perplexity(mean_loss(self.model, ids, first_input(self.vocab)))
+        ids = self.vocab.encode_corpus(text) if isinstance(text, Corpus) else self.vocab.encode(normalised(text))
+        return perplexity(mean_loss(self.model, self._scored(ids), first_input(self.vocab)))
 
     def logprobs(self, ids: Ids) -> Floats:
         """log P of every token of a text's ids given those read before it, in the order of reading.
 
-        Where reading starts, before the text or, for a model that reads from the end, behind it, stands the end of a
-        line.
+        Reading starts after a line end, or after <bos> for a model of one line; a model that reads from the end starts
+        behind the text. Ids that the model cannot write, such as <unk> of a model that never read one, are neither read
+        nor scored: their entry is NaN.
         """
         if not len(ids):
-            raise TextError("there is no token to measure on")
-        return log_probabilities(self.model, in_reading_order(ids, self.options), first_input(self.vocab))
+            raise TextError("there is no token to measure")
+        read = in_reading_order(ids, self.options)
+        values = np.full(len(read), np.nan)
+        values[self.vocab.writable()[read]] = log_probabilities(self.model, self._scored(ids), first_input(self.vocab))
+        return values
 
     def logprob(self, text: str) -> float:
-        """Return log P of a text, in nats."""
-        return sum(logp for _, logp in self.token_logprobs(text))
+        """Return log P of a text, in nats; symbols that were never seen in training are left out."""
+        return sum(logp for _, logp in self.token_logprobs(text) if logp is not None)
 
-    def token_logprobs(self, text: str) -> list[tuple[str, float]]:
-        """Return the tokens of a text in reading order, each with log P given those before it."""
-        ids = self.vocab.encode(normalised(text))
-        tokens = [self.vocab.tokens[k] for k in in_reading_order(ids, self.options)]
-        return list(zip(tokens, self.logprobs(ids).tolist(), strict=True))
+    def token_logprobs(self, text: str) -> list[tuple[str, float | None]]:
+        """Return the tokens of a text in reading order, each with log P given those before it.
+
+        A symbol that was never seen in training has no probability: None.
+        """
+        text = normalised(text)
+        ids = self.vocab.encode(text)
+        read, values = in_reading_order(ids, self.options), self.logprobs(ids).tolist()
+        can, names = self.vocab.writable(), self.vocab.named(text, ids)
+        names = names[::-1] if self.backward else names
+        return [(name, value if can[k] else None) for name, k, value in zip(names, read, values, strict=True)]
 
     def step(self, token: str | int, state: State | None = None) -> tuple[dict[str, float], State]:
         """Read one token; return the probability of every next token, and the state for the next call."""

@@ -96,7 +96,9 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
         text = data.train_text
         way = ", read from the end" if self.options.direction == "backward" else ""
         size = f"{text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens"
-        return f"{text.name}: {size}{way}"
+        lost = [(data.unseen[0], "training"), (data.unseen[1], "validation")]
+        left_out = [f"; {n:,} unseen symbols of the {part} text left out" for n, part in lost if n]
+        return f"{text.name}: {size}{way}{''.join(left_out)}"
 
     def baselines(self, data: LanguageData) -> list[Baseline]:
         backward = self.options.direction == "backward"
@@ -105,7 +107,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
         return [Baseline(name, found)]
 
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
-        return LanguageModel(len(vocabs["vocab"]), self.options)
+        return LanguageModel(len(vocabs["vocab"]), self.options, vocabs["vocab"].writable().tolist())
 
     def start(self, model: LanguageModel, data: LanguageData) -> None:
         """Initialise the output bias with the token frequencies."""

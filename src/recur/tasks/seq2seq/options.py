@@ -25,13 +25,13 @@ class Seq2SeqOptions(DecoderTaskOptions, EncoderDecoderOptions):
     reads = "pairs"
 
     source_token: Symbol | None = None
-    """What a symbol of the source is; space is whatever stands between spaces. If not given, the file decides."""
+    """Token of the source; space splits at spaces. Default: by the file."""
 
     target_token: Symbol | None = None
-    """What a symbol of the target is."""
+    """Token of the target."""
 
     batch_symbols: Count | None = None
-    """Symbols in a batch, of sources and targets, padded; instead of a number of pairs."""
+    """Symbols per batch, sources and targets with padding; instead of a number of pairs."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class Transducer(Predictor[Seq2Seq]):
         """Of several models, by the mean of their probabilities."""
         total, count = 0.0, 0
         for batch in pair_batches(encoded):
-            count += int(self.models[0].decoder.predictions(batch.lengths).sum())
+            count += int(self.models[0].decoder.predictions(batch.target, batch.lengths).sum())
             moved = batch.to(self.device)
             writer = self._writer(batch.source, batch.source_lengths)
             total -= float(likelihood(writer, moved.target, moved.lengths).sum())

@@ -116,7 +116,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
         sizes = " and ".join(
             f"{len(vocab):,} {name} symbols ({vocab.tokenizer.kind})" for name, vocab in data.vocabs.items()
         )
-        said = f"{len(data.train):,} pairs to learn from, {len(data.valid):,} to measure on; {sizes}"
+        said = f"{len(data.train):,} training pairs, {len(data.valid):,} validation pairs; {sizes}"
         if data.left_out:
             said += (
                 f"; {data.left_out:,} with more than {self.options.max_length} target symbols (--max-length) left out"
@@ -158,7 +158,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:
         source, target = vocabs["source"], vocabs["target"]
         copies = [target.ids.get(token, UNK) for token in source.tokens] if self.options.copy else None
-        return Seq2Seq(len(source), len(target), self.options, copies)
+        return Seq2Seq(len(source), len(target), self.options, copies, target.writable().tolist())
 
     def score(self, model: Seq2Seq, batch: PairBatch, forced: Tensor | None = None) -> DecoderScores:
         scores: DecoderScores = model(*batch, forced)

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.baselines.transducers import FEATURES, FeatureCRF, feature_vocab
 from recur.data.batching import padded
 from recur.data.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
 from recur.data.text.stream import Ids
@@ -29,6 +30,7 @@ from recur.models.tagger import UNSEEN_TAG, WordBatch, WordFormBatch
 from recur.nn.crf import Transitions
 from recur.runs import Vocabs
 from recur.tasks.common.classification import class_names, class_numbers, label_vocab, names_vocab
+from recur.tasks.tag.blend import LazyFeatureCRF
 from recur.tasks.tag.options import TagOptions
 from recur.utils.types import Metrics
 
@@ -175,6 +177,8 @@ class TagData:
     valid: list[TaggedExample]
     train_sentences: list[Sentence]
     valid_sentences: list[Sentence]
+    linear: LazyFeatureCRF
+    """The linear CRF of the training set, with which the network is blended and compared."""
 
 
 # Vocabularies ---------------------------------------------------------------------------------------------------
@@ -189,6 +193,8 @@ def fit_vocabs(sentences: Sequence[Sentence], options: TagOptions) -> Vocabs:
     }
     if options.reads_forms:
         vocabs["characters"] = fit_lines(word for sentence in sentences for word in sentence.words)
+    if options.blended:
+        vocabs["features"] = feature_vocab(sentences)
     if options.crf and options.constrained and (broken := _broken_rules(sentences, vocabs["labels"])):
         vocabs["moves"] = names_vocab(broken)
     return vocabs
@@ -268,8 +274,9 @@ def unseen_tags(sentences: Iterable[Sentence], vocabs: Vocabs) -> Counter[str]:
 class Collate:
     """Sentences as a batch; words are looked at where a vocabulary of characters is given."""
 
-    def __init__(self, vocabs: Vocabs) -> None:
-        self.characters = vocabs.get("characters")
+    def __init__(self, vocabs: Vocabs, linear: FeatureCRF | None = None) -> None:
+        """Create the function; `linear` adds the features of words that it reads."""
+        self.characters, self.linear = vocabs.get("characters"), linear
         # of the words that were met
         self._numbers: dict[str, int] = {}
         self._spelled: list[Ids] = []
@@ -280,7 +287,15 @@ class Collate:
         ends, counts = padded([np.array(s.ends) for s in sentences], fill=0)
         tags, _ = padded([np.array(s.tags) for s in sentences], fill=UNSEEN_TAG)
         forms = None if self.characters is None else self._forms(sentences, ids.shape[1], self.characters)
-        return TagBatch(WordBatch(ids, lengths, ends, counts, forms), tags)
+        features = None if self.linear is None else self._features(sentences, self.linear)
+        return TagBatch(WordBatch(ids, lengths, ends, counts, forms, features), tags)
+
+    @staticmethod
+    def _features(sentences: Sequence[TaggedExample], linear: FeatureCRF) -> Tensor:
+        table = np.zeros((len(sentences), max(len(s.words) for s in sentences), FEATURES), np.int64)
+        for row, s in enumerate(sentences):
+            table[row, : len(s.words)] = linear.encode(s.words)
+        return torch.from_numpy(table)
 
     def _forms(self, sentences: Sequence[TaggedExample], T: int, characters: Vocab) -> WordFormBatch:
         """Each word once, the longest first: those that are still read stand together at every character."""

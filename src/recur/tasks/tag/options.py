@@ -21,23 +21,26 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, War
     reads = "tagged"
 
     token: Token = "word"
-    """How words are spelled: one token each, or as many as they have characters or pieces."""
+    """Spelling of words: one token per word, or its characters or subwords."""
 
     word_column: Annotated[str, TextFormat(parse_column)] | None = None
-    """Which column is the word: its number, or a name of CoNLL-U's; the first, or `form`, if not given."""
+    """Column of the word: a number, or a CoNLL-U name; default: the first, or `form`."""
 
     tag_column: Annotated[str, TextFormat(parse_column)] | None = None
-    """Which column is the tag: its number, -1 the last, or a name of CoNLL-U's such as xpos or feats; the last, or
-    `upos`, if not given."""
+    """Column of the tag: a number (-1 is the last), or a CoNLL-U name such as xpos or feats; default: the last, or
+    `upos`."""
 
     spans: bool | None = None
-    """Whether tags mark spans, which are then what is measured; if not given, where they are of BIO or BIOES."""
+    """Evaluate spans; default: yes if the tags are BIO or BIOES."""
 
     loss: Literal["steps", "ctc"] | None = None
-    """Numbers: a label for each step, or label sequences without alignment (ctc); if not given, what the files hold."""
+    """Numbers: one label per step, or label sequences without alignment (ctc); default: by the file."""
 
     class_weights: Literal["none", "balanced"] = "none"
-    """Count rare tags as much as frequent ones, or every word alike; balanced is for --no-crf."""
+    """Loss weights: balanced (with --no-crf) gives every tag the same total weight; none every word."""
+
+    blend: bool = True
+    """With a CRF: blend the network with a CRF on features of words, where the validation set is better for it."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
@@ -77,6 +80,11 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, War
         super().__post_init__()
         if self.recurrence == "output" and self.token != "word":
             raise OptionError(f"--recurrence output has an output at every step: take --token word, got {self.token}")
+
+    @property
+    def blended(self) -> bool:
+        """Whether the network is blended with a linear CRF."""
+        return self.blend and self.crf and self.recurrence == "hidden" and self.input != "numbers"
 
     @property
     def columns(self) -> TagColumns:

@@ -22,7 +22,7 @@ from recur.tasks.common.batching import split, test_part
 from recur.tasks.common.classification import class_names
 from recur.tasks.common.predictor import Prediction, PredictionInputs, Predictor
 from recur.tasks.tag.data import Collate, by_type, compare, encode, unseen_tags
-from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, tag, tag_confusion
+from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, linear_of, tag, tag_confusion
 from recur.utils.types import JsonObject
 
 ROWS = 64
@@ -80,8 +80,8 @@ class TextTagger(Predictor[AnyTagger]):
         rate = words / (time.perf_counter() - begun)
         beside: list[JsonObject] = []
         if self.has_training_texts():
-            train = split(self.task.options, read)[0]
-            for name, tags in tagging_baselines(train, sentences):
+            train, linear = split(self.task.options, read)[0], linear_of(self.tagger)
+            for name, tags in tagging_baselines(train, sentences, linear):
                 beside.append({"model": name, **self.task.measure(targets, tags, self.tags)})
         result: JsonObject = {"model": self.name, **self.task.measure(targets, found.tags, self.tags)}
         if found.loss is not None:
@@ -112,11 +112,11 @@ class TextTagger(Predictor[AnyTagger]):
     @torch.no_grad()
     def _tagged(self, given: Sequence[tuple[str, ...]], nbest: int, marginals: bool) -> Iterator[JsonObject]:
         sentences = [Sentence(words, (), "") for words in given]
-        batch = Collate(self.run.vocabs)(encode(sentences, self.run.vocabs))
-        counts = batch.words.counts
-        scores = self.tagger(batch.words.to(self.device))
-        best = self.tagger.tags.nbest(scores, counts, nbest)
-        chances = self.tagger.tags.marginals(scores, counts)
+        batch = Collate(self.run.vocabs, linear_of(self.tagger))(encode(sentences, self.run.vocabs))
+        counts, decoder = batch.words.counts, self.tagger.decoder
+        scores = self.tagger.scores(batch.words.to(self.device))
+        best = decoder.nbest(scores, counts, nbest)
+        chances = decoder.marginals(scores, counts)
         for b, sentence in enumerate(sentences):
             count = len(sentence.words)
             made = []

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from recur.baselines.transducers import tagging_baselines
+from recur.baselines.transducers import FeatureCRF, tagging_baselines
 from recur.data.batching import Shuffled, in_order
 from recur.data.text import read_tagged
 from recur.errors import OptionError
 from recur.i18n import Message
 from recur.models import OutputTagger, WordTagger
-from recur.models.tagger import TaggerEnsemble
+from recur.models.tagger import UNSEEN_TAG, TaggerEnsemble
+from recur.nn.crf import length_mask
 from recur.runs import Vocabs
 from recur.tasks.common.batching import FEW, split, with_time_scale
 from recur.tasks.common.classification import TIE, class_names, class_scores, class_weights, confusion, total_weight
@@ -31,6 +32,7 @@ from recur.tasks.common.contract import (
 from recur.tasks.common.metrics import format_metric, metric_label
 from recur.tasks.common.options import with_input
 from recur.tasks.common.registry import task_of
+from recur.tasks.tag.blend import SHARES, BlendedTagger, LazyFeatureCRF
 from recur.tasks.tag.data import (
     Collate,
     TagBatch,
@@ -85,18 +87,19 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     def read(self, vocabs: Vocabs | None = None) -> TagData:
         train, valid, _ = split(self.options, partial(read_tagged, columns=self.options.columns))
         vocabs = fit_vocabs(train, self.options) if vocabs is None else vocabs
-        return TagData(vocabs, encode(train, vocabs), encode(valid, vocabs), train, valid)
+        linear = LazyFeatureCRF(vocabs, train)
+        return TagData(vocabs, encode(train, vocabs), encode(valid, vocabs), train, valid, linear)
 
     def describe(self, data: TagData) -> str:
         tokens, labels = len(data.vocabs["vocab"]), len(class_names(data.vocabs["labels"]))
         tags = sum(len(sentence.tags) for sentence in data.train)
         unseen = unseen_tags(data.valid_sentences, data.vocabs)
         said = f"; {say_unseen(unseen, 'the validation part')}" if unseen else ""
-        return f"{len(data.train):,} sentences of {tags:,} words to learn from, {tokens:,} tokens, {labels} tags{said}"
+        return f"{len(data.train):,} training sentences of {tags:,} words, {tokens:,} tokens, {labels} tags{said}"
 
     def baselines(self, data: TagData) -> Iterator[Baseline]:
         targets = [sentence.tags for sentence in data.valid_sentences]
-        for name, found in tagging_baselines(data.train_sentences, data.valid_sentences):
+        for name, found in tagging_baselines(data.train_sentences, data.valid_sentences, data.linear.fitted):
             metrics = self._metrics(self.measure(targets, found, class_names(data.vocabs["labels"])))
             yield Baseline(name, metrics[self.curve], metrics)
 
@@ -106,14 +109,14 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         sizes = len(vocabs["vocab"]), len(class_names(labels))
         if o.recurrence == "output":
             return OutputTagger(*sizes, o, weights)
-        return WordTagger(
-            *sizes,
-            o,
-            weights,
-            characters=len(vocabs["characters"]) if o.reads_forms else 0,
-            frequencies=torch.tensor(vocabs["vocab"].counts, dtype=torch.get_default_dtype()),
-            allowed=allowed_moves(vocabs) if o.constrained else None,
-        )
+        words: dict[str, Any] = {
+            "characters": len(vocabs["characters"]) if o.reads_forms else 0,
+            "frequencies": torch.tensor(vocabs["vocab"].counts, dtype=torch.get_default_dtype()),
+            "allowed": allowed_moves(vocabs) if o.constrained else None,
+        }
+        if "features" in vocabs:
+            return BlendedTagger(vocabs["features"], class_names(labels), *sizes, o, weights, **words)
+        return WordTagger(*sizes, o, weights, **words)
 
     def batches(self, data: TagData) -> Shuffled[TaggedExample, TagBatch]:
         collate = Collate(data.vocabs)
@@ -133,19 +136,33 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         return 10 * math.log(max(len(vocabs["labels"]), 3))
 
     def validate(self, model: AnyTagger, data: TagData) -> Validation:
+        targets, classes = [sentence.tags for sentence in data.valid_sentences], class_names(data.vocabs["labels"])
+        alone = loss = None
+        if isinstance(model, BlendedTagger):
+            if not model.linear.weights.any():
+                model.linear.load_state_dict(data.linear.fitted.state_dict())
+            loss = choose_shares(model, data)
+            alone = tag(model, data.valid, data.vocabs, alone=True)
         found = tag(model, data.valid, data.vocabs)
-        targets = [sentence.tags for sentence in data.valid_sentences]
-        scores = self.measure(targets, found.tags, class_names(data.vocabs["labels"]))
+        scores = self.measure(targets, found.tags, classes)
+        if alone is not None and isinstance(model, BlendedTagger):
+            others = self.measure(targets, alone.tags, classes)
+            name = "f1" if self.options.spans else "accuracy"
+            if others[name] > scores[name]:  # the likelihood chose otherwise; what is measured decides
+                model.shares.copy_(torch.tensor([1.0, 0.0]))
+                found, scores = alone, others
         metrics = self._metrics(scores)
-        if found.loss is not None:
-            metrics["valid_loss"] = found.loss
+        if alone is not None and isinstance(model, BlendedTagger):
+            metrics |= {"valid_network_accuracy": others["accuracy"], "valid_network_share": model.network_share}
+        if (loss := found.loss if loss is None else loss) is not None:  # the network's, as in training
+            metrics["valid_loss"] = loss
         if unseen := unseen_tags(data.valid_sentences, data.vocabs):
             metrics["valid_unseen"] = unseen.total() / sum(map(len, targets))
         summary = (
             f"valid {', '.join(f'{metric_label(name)} {format_metric(name, value)}' for name, value in scores.items())}"
         )
         decides = 1 - scores["f1"] if self.options.spans else metrics["valid_error"]
-        return Validation(decides + TIE * (found.loss or 0.0), metrics, summary)
+        return Validation(decides + TIE * (loss or 0.0), metrics, summary)
 
     def sample(self, model: AnyTagger, data: TagData) -> str:
         few = data.valid_sentences[:FEW]
@@ -162,6 +179,13 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
                 share=format_metric("unseen", share),
             )  # fmt: skip
             yield Remark(unseen)
+        share = metrics.get("network_share", 1.0)
+        if not share:
+            yield Remark(Message("the CRF on words is better on the validation set and is used instead of the network"))
+        elif share < 1:
+            blend = Message("the model is a blend: network {network:.0%}, CRF on words {other:.0%}",
+                            network=share, other=1 - share)  # fmt: skip
+            yield Remark(blend)
 
     def measure(
         self, targets: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Sequence[str]
@@ -185,22 +209,51 @@ class TagPredictions(NamedTuple):
 
 
 @torch.no_grad()
-def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs) -> TagPredictions:
-    """Return the best tags of sentences, in batches of similar length."""
+def choose_shares(model: BlendedTagger, data: TagData) -> float | None:
+    """Set the shares with the highest likelihood of the validation set; return the loss of the network alone."""
+    device, words = model.output.bias.device, 0
+    fields = {pair: model.blended(*pair) for pair in SHARES}
+    losses = dict.fromkeys(SHARES, 0.0)
+    for batch in in_order(sorted(data.valid, key=lambda s: len(s.ids)), ROWS, Collate(data.vocabs, model.linear)):
+        parts, tags = model.parts(batch.words.to(device)), batch.tags.to(device)
+        known = ((tags != UNSEEN_TAG) | ~length_mask(parts[0], batch.words.counts)).all(1).cpu()
+        if not known.any():
+            continue
+        mine, other, tags = (part[known.to(device)] for part in (*parts, tags))
+        counts = batch.words.counts[known]
+        words += int(counts.sum())
+        for (a, b), field in fields.items():
+            losses[a, b] -= float(field.log_likelihood(a * mine + b * other, counts, tags).sum())
+    if not words:
+        return None
+    model.shares.copy_(torch.tensor(min(SHARES, key=losses.__getitem__)))
+    return losses[1.0, 0.0] / words
+
+
+@torch.no_grad()
+def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs, alone: bool = False) -> TagPredictions:
+    """Return the best tags of sentences, in batches of similar length; `alone` leaves out what it is blended with."""
     device, names = model.output.bias.device, class_names(vocabs["labels"])
     order = sorted(range(len(sentences)), key=lambda k: len(sentences[k].ids))
     tags: list[list[str]] = [[]] * len(sentences)
     total, count, done = 0.0, 0, 0
-    for batch in in_order([sentences[k] for k in order], ROWS, Collate(vocabs)):
-        counts = batch.words.counts
-        scores = model(batch.words.to(device))
-        part = model.negative_log_likelihood(scores, counts, batch.tags.to(device))
+    decoder = model.tags if alone else model.decoder
+    for batch in in_order([sentences[k] for k in order], ROWS, Collate(vocabs, linear_of(model))):
+        counts, words = batch.words.counts, batch.words.to(device)
+        scores = model(words) if alone else model.scores(words)
+        part = model.negative_log_likelihood(scores, counts, batch.tags.to(device), decoder)
         total, count = total + float(part.total), count + part.words
-        best = model.tags.nbest(scores, counts).tags[:, 0].tolist()
+        best = decoder.nbest(scores, counts).tags[:, 0].tolist()
         for row, n in zip(best, counts.tolist(), strict=True):
             tags[order[done]] = [names[k] for k in row[:n]]
             done += 1
     return TagPredictions(tags, total / count if count else None)
+
+
+def linear_of(model: TagsWords) -> FeatureCRF | None:
+    """Return the linear CRF that a tagger is blended with, whose features a batch must have; None without one."""
+    first = model.members[0] if isinstance(model, TaggerEnsemble) else model
+    return first.linear if isinstance(first, BlendedTagger) else None
 
 
 def tag_confusion(

@@ -19,19 +19,19 @@ class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, WarmStartOptions):
     reads = "trees"
 
     structure: Literal["given", "balanced", "left", "right"] = "given"
-    """The file's own trees, halves of halves, or a chain from one end."""
+    """Tree structure: given by the file, balanced, or a chain from the left or the right."""
 
     labels: Literal["all", "root"] = "all"
-    """Learn from the labels of all nodes, or of the root only."""
+    """Train on the labels of all nodes, or of the root only."""
 
     lower: bool = False
-    """Drop case."""
+    """Convert to lower case."""
 
     min_freq: Count = 1
-    """Words seen less often in training are unknown."""
+    """Words with fewer training occurrences become unknown."""
 
     max_vocab_size: Count | None = None
-    """Keep this many words at most, the four special ones included."""
+    """Maximum vocabulary size, including the four special tokens."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

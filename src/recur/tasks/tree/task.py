@@ -146,7 +146,7 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
     def describe(self, data: TreeData) -> str:
         nodes = sum(len(tree.children) for tree in data.train)
         words, classes = len(data.vocabs["vocab"]), len(class_names(data.vocabs["labels"]))
-        return f"{len(data.train):,} trees of {nodes:,} nodes to learn from, {words:,} words, {classes} classes"
+        return f"{len(data.train):,} training trees of {nodes:,} nodes, {words:,} words, {classes} classes"
 
     def baselines(self, data: TreeData) -> list[Baseline]:
         classes, (train, valid) = class_names(data.vocabs["labels"]), (data.train_texts, data.valid_texts)

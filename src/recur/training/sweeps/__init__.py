@@ -5,6 +5,6 @@ and `results` is what `sweep` returns.
 """
 
 from recur.training.sweeps.results import Sweep
-from recur.training.sweeps.trials import resume_sweep, sweep
+from recur.training.sweeps.trials import open_sweep, resume_sweep, sweep
 
-__all__ = ["Sweep", "resume_sweep", "sweep"]
+__all__ = ["Sweep", "open_sweep", "resume_sweep", "sweep"]

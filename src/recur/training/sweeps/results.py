@@ -39,6 +39,14 @@ class Sweep:
         done = [trial for trial in self.trials if trial.state == "complete" and trial.value is not None]
         return sorted(done, key=lambda t: (t.value or 0.0) * (-1 if metric_of(self.record.metric).higher else 1))
 
+    def ties(self) -> list[Trial]:
+        """Return the trials that have the best value as it is printed; one if no other is level with it."""
+        ranked = self.ranked()
+        metric = self.record.metric
+        return [
+            t for t in ranked if format_metric(metric, t.value or 0.0) == format_metric(metric, self.best.value or 0.0)
+        ]
+
     @property
     def failures(self) -> str:
         """Number of failed trials and the reason of the first; empty if none failed."""
@@ -78,6 +86,7 @@ class Sweep:
         ranked = self.ranked()
         found: JsonObject = {"sweep": str(self.path), "task": self.record.task, "metric": self.record.metric}
         if ranked:
+            found["ties"] = [trial.run for trial in self.ties()]
             found |= {"best": {**asdict(ranked[0]), "run": str(self.path / ranked[0].run)}, "command": self.command}
         return found | {"importance": self.importance(), "trials": [asdict(t) | {"run": t.run} for t in self.trials]}
 

@@ -91,8 +91,11 @@ class StorageTrials:
 
     def begin(self, trials: int) -> tuple[Trial, TrialMonitor | None] | None:
         """Claim a trial that a dead process left, or start a new one; return None if there are enough."""
-        for found in self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.RUNNING,)):
+        for found in self._running():
             if found.user_attrs.get("host") == socket.gethostname() and self._claimed(found.number, new=False):
+                if all(other.number != found.number for other in self._running()):  # it ended before it was claimed
+                    self.release()
+                    continue
                 monitor = TrialMonitor(self.optuna.trial.Trial(self.study, found._trial_id))
                 monitor.reported = len(found.intermediate_values)
                 return self._trial(found), monitor if found.number else None
@@ -112,6 +115,10 @@ class StorageTrials:
         monitor = TrialMonitor(asked)
         asked.set_user_attr("params", monitor.params)
         return Trial(asked.number, monitor.params), monitor if asked.params else None
+
+    def _running(self) -> list[Any]:
+        found: list[Any] = self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.RUNNING,))
+        return found
 
     def _claimed(self, number: int, new: bool) -> bool:
         """Take the lock of a trial; return False if another process has it."""

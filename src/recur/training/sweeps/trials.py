@@ -69,7 +69,7 @@ def sweep(
     total_minutes    start no trial after so many minutes
     storage          Optuna storage that several processes share: a database URL, or a journal file
     out              folder of the sweep; by default sweeps/NAME. An existing sweep is resumed
-    trust            execute custom cells that an existing sweep folder names, though you have not trained with them
+    trust            execute custom cells that an existing sweep folder names, even if you have not trained with them
 
     The first trial has the task's defaults. Set `interrupt` from another thread to end after the current step. To
     resume a sweep that was stopped or killed, or to add trials, call this function again with the same arguments, or
@@ -141,6 +141,14 @@ def resume_sweep(
     record = SweepRecord.read(Path(folder))
     check_texts_of_file(with_paths(dict(record.options), Path(folder)), Path(folder), allow_path)
     return _SweepRunner(Path(folder), record, watcher, callback, interrupt, trust, storage).run(trials, total_minutes)
+
+
+def open_sweep(folder: str | Path, storage: str | None = None) -> Sweep:
+    """Open a sweep to look at its results; its trials may be in an Optuna storage."""
+    record = SweepRecord.read(Path(folder))
+    if storage is not None:
+        record.trials = StorageTrials(Path(folder), record, storage).trials()
+    return Sweep(Path(folder), record)
 
 
 def _begin(folder: Path, record: SweepRecord) -> None:
