@@ -13,8 +13,8 @@ from recur.data.text import BOS, EOS, PAD, UNK
 from recur.decoding.sampling import FORBIDDEN_TOKENS, SamplingOptions, forbidden_tokens, make_generator, read_prompt
 from recur.errors import OptionError
 from recur.models import LanguageModel, State
+from recur.models.decoder import IMPOSSIBLE
 from recur.models.layers import map_state
-from recur.nn.functional import MASKED_LOGIT
 from recur.options import Count, Natural, NonNegative, checked
 
 DecoderStateT = TypeVar("DecoderStateT")
@@ -293,7 +293,7 @@ def likelihoods(writer: StepDecoder[DecoderStateT], targets: Tensor, lengths: Te
         tokens = targets[:, t] if t < targets.shape[1] else torch.full_like(tokens, EOS)
         tokens = tokens.masked_fill(lengths == t, EOS)
         own = logp.gather(1, tokens[:, None])[:, 0]
-        impossible = (tokens == UNK) & (own < MASKED_LOGIT / 2)
+        impossible = (tokens == UNK) & (own < IMPOSSIBLE)
         steps[:, t] = own.masked_fill((lengths < t) | impossible, 0)
     if table is not None:
         steps.scatter_add_(1, lengths[:, None], table.gather(1, lengths[:, None]).double())

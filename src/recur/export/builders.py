@@ -31,7 +31,6 @@ from recur.data.text.tokenizers import CASINGS
 from recur.decoding.sampling import FORBIDDEN_TOKENS, forbidden_tokens
 from recur.errors import OptionError
 from recur.export.graphs import Graph, NetworkStates, PortableModel, TensorSpec, capture, flatten_state, prepare_model
-from recur.i18n import Message
 from recur.models import ConditionalModel, LanguageModel, Seq2Seq
 from recur.models.classifiers import Classifier, Regressor, SequenceEncoder, Transcriber
 from recur.models.decoder import Decoder, DecoderContext, add_end_probability
@@ -276,11 +275,8 @@ def build_tagger(predictor: Predictor[Any], plain: bool = True) -> PortableModel
     """
     if plain and isinstance(predictor.model, BlendedTagger) and predictor.model.network_share < 1:
         raise OptionError(
-            Message(
-                "{run} is a blend of its network and a CRF on words, which no exported file can hold; "
-                "export the network alone with --no-plain",
-                run=predictor.run.path,
-            )
+            f"{predictor.run.path} is a blend of its network and a CRF on words, which no exported file can hold; "
+            "export the network alone with --no-plain"
         )
     model = prepare_model(predictor.model)
     assert isinstance(model, SequenceEncoder | OutputTagger)

@@ -38,7 +38,7 @@ from recur.errors import OptionError
 from recur.models.layers import State, TokenEmbedding, append_positions, append_time, decoder_network_options, map_state
 from recur.models.options import DecoderOptions, EncoderDecoderOptions
 from recur.nn import Attention, Conditioned, Recurrent
-from recur.nn.functional import MaskedLinear, initialise_linear, logit_mask, sequence_dropout
+from recur.nn.functional import MASKED_LOGIT, MaskedLinear, initialise_linear, logit_mask, sequence_dropout
 
 COUNT_SIZE = 16
 """Width of the embedding of the remaining length."""
@@ -55,6 +55,10 @@ class DecoderContext(NamedTuple):
     """(B,): lengths of the memory; the whole memory if not given."""
     symbols: Tensor | None = None
     """(B, S): target symbols that can be copied from each source position; <unk> if there is none."""
+
+
+IMPOSSIBLE = MASKED_LOGIT / 2
+"""Log-probability below which a symbol is one that no training target had."""
 
 
 class DecoderScores(NamedTuple):

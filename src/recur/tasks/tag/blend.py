@@ -29,6 +29,9 @@ SHARES = tuple((a, b) for a in (0.0, 0.25, 0.5, 0.75, 1.0) for b in (0.0, 0.25, 
 """Pairs (a, b) that are tried on the validation set. Their sum may be other than 1, which sets the temperature."""
 
 
+NETWORK_ALONE, LINEAR_ALONE = (1.0, 0.0), (0.0, 1.0)
+
+
 class BlendedTagger(WordTagger):
     """Tagger with a CRF, blended with a linear CRF on features of words."""
 

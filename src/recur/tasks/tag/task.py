@@ -32,7 +32,7 @@ from recur.tasks.common.contract import (
 from recur.tasks.common.metrics import format_metric, metric_label
 from recur.tasks.common.options import with_input
 from recur.tasks.common.registry import task_of
-from recur.tasks.tag.blend import SHARES, BlendedTagger, LazyFeatureCRF
+from recur.tasks.tag.blend import LINEAR_ALONE, NETWORK_ALONE, SHARES, BlendedTagger, LazyFeatureCRF
 from recur.tasks.tag.data import (
     Collate,
     TagBatch,
@@ -136,25 +136,15 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         return 10 * math.log(max(len(vocabs["labels"]), 3))
 
     def validate(self, model: AnyTagger, data: TagData) -> Validation:
-        targets, classes = [sentence.tags for sentence in data.valid_sentences], class_names(data.vocabs["labels"])
-        alone = loss = None
+        targets = [sentence.tags for sentence in data.valid_sentences]
         if isinstance(model, BlendedTagger):
-            if not model.linear.weights.any():
-                model.linear.load_state_dict(data.linear.fitted.state_dict())
-            loss = choose_shares(model, data)
-            alone = tag(model, data.valid, data.vocabs, alone=True)
-        found = tag(model, data.valid, data.vocabs)
-        scores = self.measure(targets, found.tags, classes)
-        if alone is not None and isinstance(model, BlendedTagger):
-            others = self.measure(targets, alone.tags, classes)
-            name = "f1" if self.options.spans else "accuracy"
-            if others[name] > scores[name]:  # the likelihood chose otherwise; what is measured decides
-                model.shares.copy_(torch.tensor([1.0, 0.0]))
-                found, scores = alone, others
-        metrics = self._metrics(scores)
-        if alone is not None and isinstance(model, BlendedTagger):
-            metrics |= {"valid_network_accuracy": others["accuracy"], "valid_network_share": model.network_share}
-        if (loss := found.loss if loss is None else loss) is not None:  # the network's, as in training
+            found, loss, network = self._best_blend(model, data, targets)
+        else:
+            found = tag(model, data.valid, data.vocabs)
+            loss, network = found.loss, {}
+        scores = self.measure(targets, found.tags, class_names(data.vocabs["labels"]))
+        metrics = self._metrics(scores) | network
+        if loss is not None:  # the network's, as in training
             metrics["valid_loss"] = loss
         if unseen := unseen_tags(data.valid_sentences, data.vocabs):
             metrics["valid_unseen"] = unseen.total() / sum(map(len, targets))
@@ -163,6 +153,26 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         )
         decides = 1 - scores["f1"] if self.options.spans else metrics["valid_error"]
         return Validation(decides + TIE * (loss or 0.0), metrics, summary)
+
+    def _best_blend(
+        self, model: BlendedTagger, data: TagData, targets: Sequence[Sequence[str]]
+    ) -> tuple[TagPredictions, float | None, Metrics]:
+        """Set the shares of the blend to the best of three: the likeliest on the validation set, or one model alone.
+
+        Return the predictions, and the loss and the metrics of the network alone.
+        """
+        if not model.linear.weights.any():
+            model.linear.load_state_dict(data.linear.fitted.state_dict())
+        loss, classes = choose_shares(model, data), class_names(data.vocabs["labels"])
+        name, tried = "f1" if self.options.spans else "accuracy", []
+        for shares in dict.fromkeys([tuple(model.shares.tolist()), NETWORK_ALONE, LINEAR_ALONE]):
+            model.shares.copy_(torch.tensor(shares))
+            found = tag(model, data.valid, data.vocabs)
+            tried.append((shares, found, self.measure(targets, found.tags, classes)))
+        shares, best, _ = max(tried, key=lambda one: one[2][name])
+        model.shares.copy_(torch.tensor(shares))
+        alone = next(scores for shares, _, scores in tried if shares == NETWORK_ALONE)
+        return best, loss, {"valid_network_accuracy": alone["accuracy"], "valid_network_share": model.network_share}
 
     def sample(self, model: AnyTagger, data: TagData) -> str:
         few = data.valid_sentences[:FEW]
@@ -227,7 +237,7 @@ def choose_shares(model: BlendedTagger, data: TagData) -> float | None:
     if not words:
         return None
     model.shares.copy_(torch.tensor(min(SHARES, key=losses.__getitem__)))
-    return losses[1.0, 0.0] / words
+    return losses[NETWORK_ALONE] / words
 
 
 @torch.no_grad()
@@ -237,10 +247,10 @@ def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs, al
     order = sorted(range(len(sentences)), key=lambda k: len(sentences[k].ids))
     tags: list[list[str]] = [[]] * len(sentences)
     total, count, done = 0.0, 0, 0
-    decoder = model.tags if alone else model.decoder
+    decoder = model.decoder
     for batch in in_order([sentences[k] for k in order], ROWS, Collate(vocabs, linear_of(model))):
         counts, words = batch.words.counts, batch.words.to(device)
-        scores = model(words) if alone else model.scores(words)
+        scores = model.scores(words)
         part = model.negative_log_likelihood(scores, counts, batch.tags.to(device), decoder)
         total, count = total + float(part.total), count + part.words
         best = decoder.nbest(scores, counts).tags[:, 0].tolist()
