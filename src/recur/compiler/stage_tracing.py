@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -79,9 +79,12 @@ class _MatrixValue:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A weight of shape (n, H): rows that the step indexes."""
+    """A weight of shape (n, H): rows that the step indexes, or a matrix that it multiplies by."""
 
     leaf: int
+    name: str
+    count: int
+    transposed: bool = False
 
 
 class _Shape:
@@ -190,7 +193,7 @@ def _weight(context: _Context, name: str, shape: Sequence[Size]) -> Any:
     if len(shape) == 2 and isinstance(shape[0], int) and shape[1] == "H":
         first = len(context.weights)
         context.weights.extend((name, k) for k in range(shape[0]))
-        return _Rows(first)
+        return _Rows(first, name, shape[0])
     if len(shape) != 2:
         raise NotPointwiseError(f"the extra weight {name} has {len(shape)} dimensions")
     terms.matrices.append(Matrix(name, -1, *shape))
@@ -219,8 +222,8 @@ def _value(node: fx.Node, context: _Context) -> Any:
         return terms.leaf("w", args[0].leaf + args[1])
     if name in ("getitem", "size") and (name == "size" or isinstance(args[0], _Shape)):
         return _Shape()
-    if isinstance(args[0], _MatrixValue) and name in ("t", "transpose"):
-        return _MatrixValue(args[0].index, not args[0].transposed)
+    if isinstance(args[0], _MatrixValue | _Rows) and name in ("t", "transpose"):
+        return replace(args[0], transposed=not args[0].transposed)
     if name in ("linear", "matmul"):
         return _product(node, args, context)
     options = {key: values.get(v, v) if isinstance(v, fx.Node) else v for key, v in node.kwargs.items()}
@@ -257,8 +260,8 @@ def _value(node: fx.Node, context: _Context) -> Any:
 
 
 def _attribute(value: Any, name: str) -> Any:
-    if isinstance(value, _MatrixValue) and name in ("T", "mT"):
-        return _MatrixValue(value.index, not value.transposed)
+    if isinstance(value, _MatrixValue | _Rows) and name in ("T", "mT"):
+        return replace(value, transposed=not value.transposed)
     if name == "shape":
         return _Shape()
     raise NotPointwiseError(f"its step reads the attribute {name}")
@@ -269,6 +272,11 @@ def _product(node: fx.Node, args: list[Any], context: _Context) -> int:
     terms, name = context.terms, name_of(node)
     options = {key: context.values.get(v, v) if isinstance(v, fx.Node) else v for key, v in node.kwargs.items()}
     bias = args[2] if len(args) > 2 else options.get("bias")
+    if len(args) > 1 and isinstance(args[1], _Rows):
+        whole = Matrix(args[1].name, -1, args[1].count, "H")
+        if whole not in terms.matrices:
+            terms.matrices.append(whole)
+        args[1] = _MatrixValue(terms.matrices.index(whole), args[1].transposed)
     if len(args) < 2 or not isinstance(args[0], int) or not isinstance(args[1], _MatrixValue):
         raise NotPointwiseError(f"its step uses {name} other than of a value and an extra weight")
     a, matrix = args[0], args[1]
