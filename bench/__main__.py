@@ -24,12 +24,14 @@ python -m bench sizing                 a training that sizes itself, beside a sw
 python -m bench overfitting            whether what is said to overfit does so on thousands of other examples
 python -m bench speed                  what a training takes for its speed before it sizes itself, and its speed
 python -m bench scaling                many GPUs on paper: bytes, overlap, where it stops paying; and two processes here
+python -m bench.peers                  code written for torch.nn on recur.nn, unchanged: outputs and gradients compared
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -390,7 +392,14 @@ def run_calls(options: argparse.Namespace) -> None:
             results.append({"what": f"{cell}, {what}", "microseconds": us})
             times = f"{us['ours']:>8.1f}{us['core']:>8.1f}{us['ours'] - us['core']:>8.1f}{us['torch.nn']:>10.1f}"
             print(f"{cell + ', ' + what:<44}{times}", flush=True)
-    _write(options.out, {"machine": machine(), "results": results})
+    print(f"{'cells, one thread, microseconds':<44}{'ours':>8}{'torch.nn':>10}{'ratio':>8}")
+    cells = []
+    for kind, (B, H) in itertools.product(calls.CELLS, calls.CELL_SIZES):
+        for what, us in calls.one_step(kind, B, H, max(3, options.rounds * 32 // max(32, H))).items():
+            cells.append({"what": f"{kind}, {what}", "B": B, "H": H, "microseconds": us})
+            times = f"{us['ours']:>8.1f}{us['torch.nn']:>10.1f}{us['ours'] / us['torch.nn']:>8.2f}"
+            print(f"{f'{kind}, H {H}, B {B}, {what}':<44}{times}", flush=True)
+    _write(options.out, {"machine": machine(), "results": results, "cells": cells})
 
 
 def run_streaming(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""What a small call costs beyond its arithmetic: the way through Python and autograd, and one step of a stream.
+"""What a small call costs beyond its arithmetic: Python and autograd, one step of a stream, one call of a cell module.
 
 The arithmetic is the core's own time: the same struct handed to it again and again, nothing else. Ours, the core alone
 and torch.nn take turns; the quickest of short rounds is the figure, for other programs can only add to it. The gradient
@@ -15,12 +15,15 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from recur.nn import Recurrent
+from recur.nn import Recurrent, drop_in
 from recur.nn.streaming import get_native_stack
 from recur.ops.cpu.plans import CorePlan
 from recur.ops.cpu.streaming import addresses
 
 PEERS: dict[str, Callable[..., nn.Module]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+CELLS = ("RNNCell", "GRUCell", "LSTMCell")
+CELL_SIZES = [(B, H) for H in (16, 64, 256, 512, 1024) for B in (1, 4, 16, 64)]
+"""B and H of one step of a cell module."""
 SIZES = [(1, 8), (4, 8), (16, 8), (4, 32), (16, 64)]
 """T and H, at B 1."""
 CALLS = 10
@@ -68,6 +71,36 @@ def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
         "torch.nn": step,
     }
     return _quickest(runs, rounds)
+
+
+def one_step(kind: str, B: int, H: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Microseconds of one call of a cell module, by what is computed: ours and torch.nn's."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    peer, ours = getattr(nn, kind)(H, H), getattr(drop_in, kind)(H, H)
+    ours.load_state_dict(peer.state_dict())
+    x, h, gradient = torch.randn(B, H), torch.randn(B, H), torch.randn(B, H)
+    state = (h, h.clone()) if kind == "LSTMCell" else h
+
+    def forward(cell: nn.Module) -> Callable[[], Any]:
+        return torch.no_grad()(lambda: cell(x, state))
+
+    def passes(cell: nn.Module) -> Callable[[], tuple[Tensor, ...]]:
+        weights = list(cell.parameters())
+
+        def run() -> tuple[Tensor, ...]:
+            found = cell(x, state)
+            return torch.autograd.grad(found[0] if isinstance(found, tuple) else found, weights, gradient)
+
+        return run
+
+    for a, b in zip(passes(ours)(), passes(peer)(), strict=True):
+        if not torch.allclose(a, b, rtol=1e-4, atol=1e-3):
+            raise SystemExit(f"{kind}: the gradients differ; what is wrong is not timed")
+    return {
+        what: _quickest({"ours": run(ours), "torch.nn": run(peer)}, rounds)
+        for what, run in (("forward", forward), ("forward and back", passes))
+    }
 
 
 def _core_alone(run: Callable[[], Any]) -> Callable[[], None]:

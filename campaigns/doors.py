@@ -15,6 +15,7 @@ import json
 import math
 import random
 import shutil
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,9 +28,11 @@ from campaigns.mutate import VALUES
 from campaigns.samples import ARPA, LABELLED, LABELLED_CSV, PANEL, SPECS, TABLE, TOML, VOCAB, WAYS
 from recur.baselines.ngram import read_arpa
 from recur.cells import make_cell
+from recur.data.encodings import detect_encoding
 from recur.data.images import read_image, read_images
+from recur.data.reading import Reading
 from recur.data.series.panel import fill
-from recur.data.series.reading import SeriesColumns, parse_panel
+from recur.data.series.reading import SeriesColumns, parse_panel, read_panel
 from recur.data.signals import inspect_signals, read_signals
 from recur.data.text import (
     Corpus,
@@ -46,7 +49,9 @@ from recur.data.text import (
     recognise,
 )
 from recur.data.text.corpus import normalised
+from recur.data.text.labelled import read_inputs
 from recur.data.text.recognition import has_columns
+from recur.data.text.tables import read_table
 from recur.data.text.treebanks import parse_tree, restructured
 from recur.data.text.vocabulary import read_vectors
 from recur.decoding import SamplingOptions
@@ -396,6 +401,64 @@ def _signals(data: bytes, folder: Path) -> None:
         shutil.rmtree(place)
 
 
+def _tables(data: bytes, folder: Path) -> None:
+    """A table of each kind of file, and what the readers of tasks make of it."""
+    kinds = {b"PK": "xlsx", b"PAR1": "parquet", b"ARROW1": "arrow", b"{": "jsonl", b"[": "json"}
+    ending = next((kind for mark, kind in kinds.items() if data.startswith(mark)), "csv")
+    path = folder / f"table.{ending}"
+    path.write_bytes(data)
+    name, reading = str(path), Reading(on_bad_rows="skip")
+    for read in (
+        lambda: read_table(name, reading),
+        lambda: recognise([name]),
+        lambda: read_labelled([name], reading=reading),
+        lambda: read_pairs([name], reading),
+        lambda: read_tagged([name], reading=reading),
+        lambda: read_inputs(name, reading, ("cat",)),
+        lambda: read_panel([name], reading=reading),
+        lambda: Corpus.of(name).text(),
+    ):
+        with suppress(RecurError):
+            read()
+
+
+def _encodings(data: bytes, _: Path) -> None:
+    for whole in (False, True):
+        encoding = detect_encoding(data, whole)
+        marked = data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:4] == b"\0\0\xfe\xff"
+        if whole and encoding is not None and not marked:  # a mark decides, even if what follows is damaged
+            data.decode(encoding)
+
+
+def _workbook() -> bytes:
+    """A workbook of two columns, with a date and a shared text."""
+    made = io.BytesIO()
+    parts = {
+        "xl/workbook.xml": '<workbook xmlns:r="r"><sheets><sheet name="a" r:id="rId1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": '<Relationships><Relationship Id="rId1" Target="sheet.xml"/></Relationships>',
+        "xl/styles.xml": '<styleSheet xmlns="s"><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/></cellXfs></styleSheet>',
+        "xl/sharedStrings.xml": "<sst><si><t>text</t></si><si><t>label</t></si><si><r><t>a b</t></r></si></sst>",
+        "xl/sheet.xml": (
+            '<worksheet xmlns="s"><sheetData><row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1" t="s"><v>1</v></c></row>'
+            '<row r="2"><c r="A2" t="s"><v>2</v></c><c r="B2" s="1"><v>45000.5</v></c></row></sheetData></worksheet>'
+        ),
+    }
+    with zipfile.ZipFile(made, "w") as archive:
+        for part, text in parts.items():
+            archive.writestr(part, f'<?xml version="1.0"?>{text}')
+    return made.getvalue()
+
+
+TABLES = (
+    b"Datum;Umsatz\n31.12.2023;1.234,5\n01.01.2024;12,5\n",
+    b'day,y\n1/31/2024,"1,234.5"\n2/1/2024,7\n',
+    b'{"text": "a b", "label": ["cat", "dog"]}\n{"tokens": ["a"], "tags": ["O"]}\n',
+    b'[{"source": "a", "target": "b", "deep": {"x": [1, null, true]}}]',
+    "评论,情感\n很好,好\n".encode("gb18030"),
+    "a|b\n1|2\n".encode("utf-16"),
+)
+
+
 def _labelled(name: str) -> object:
     return layout_note([name]), read_labelled([name]), read_labelled([name], ("cat", "dog"))
 
@@ -439,6 +502,8 @@ def doors() -> tuple[Door, ...]:
         Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
         Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
         Door("series", (*TABLE, *PANEL), _series, 2),
+        Door("tables", (*TABLES, _workbook()), _tables, 3),
+        Door("encodings", TABLES, _encodings),
         Door(
             "recognise",
             (*TABLE, b"cat\ta\ncat\tb\n", b"(1 (2 a) (3 b))\n", b"a\tO\nb\tO\n\nc\tO\nd\tO\n"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import bands, carry, gpu, gpu_floor, gpu_sides, gpu_training, sizing, truncation
+from bench import bands, calls, carry, gpu, gpu_floor, gpu_sides, gpu_training, peers, sizing, truncation
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
@@ -236,3 +236,21 @@ def test_the_rule_is_compared_with_the_best_of_a_sweep() -> None:
     (found,) = sizing.compared(rows)
     assert (found["best"], found["trials"], found["ratio"]) == (4.0, 2, pytest.approx(1.025))
     assert "| a |  | 4.100 (4.000 … 4.200) | 4.000 (of 2) | 1.025 |" in list(sizing.table([found]))
+
+
+def test_peers_find_a_difference_and_name_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:
+    value = torch.tensor([3.0, -4.0])
+    assert peers.relative_difference(value, value.clone()) == 0
+    assert peers.relative_difference(-value, value) == 2
+    assert peers.relative_difference(value[:1], value) == float("inf")
+    assert peers.relative_difference(value / 0, value) == float("inf")
+    assert peers.main(["lstm=nowhere"]) == 2
+    assert "expected NAME=FOLDER, got lstm=nowhere" in capsys.readouterr().err
+
+
+def test_one_step_of_a_cell_is_timed_beside_torchs() -> None:
+    threads = torch.get_num_threads()
+    found = calls.one_step("GRUCell", 2, 4, 1)
+    torch.set_num_threads(threads)  # it measures one
+    assert list(found) == ["forward", "forward and back"]
+    assert all(us.keys() == {"ours", "torch.nn"} for us in found.values())

@@ -1,7 +1,8 @@
 """Exceptions that recur raises.
 
     RecurError
-    ├── ShapeError     (ValueError)  a tensor's rank, width or batch is not what the cell needs
+    ├── ShapeError     (ValueError, RuntimeError: torch raises either)  a tensor's rank, width or batch is not what the
+    │                  cell needs
     ├── DtypeError     (TypeError)   tensors have different dtypes
     ├── DeviceError    (ValueError)  tensors are on different devices
     ├── OptionError    (ValueError)  an option's value is out of its range or unknown
@@ -12,6 +13,8 @@
     ├── RunError       (ValueError)  a run folder is incomplete, damaged or in the way
     ├── TrainingError  (ArithmeticError)  training has diverged: the loss is too large or not a number
     └── RankError      one of several training processes has failed
+
+    RecurLoopWarning   (UserWarning) a cell is not compiled and runs on the slow loop
 
 Each message says what was expected, what was given, and what to try.
 """
@@ -32,6 +35,7 @@ __all__ = [
     "OptionError",
     "RankError",
     "RecurError",
+    "RecurLoopWarning",
     "RunError",
     "ShapeError",
     "TextError",
@@ -51,7 +55,7 @@ class RecurError(Exception):
     """
 
 
-class ShapeError(RecurError, ValueError):
+class ShapeError(RecurError, ValueError, RuntimeError):
     """A tensor's rank, width or batch is not what the cell needs.
 
     >>> recur.Recurrent("gru", 3, 4)(torch.randn(2, 3))
@@ -149,6 +153,16 @@ class RankError(RecurError):
     def __init__(self, message: str, mine: bool = True) -> None:
         super().__init__(message)
         self.mine = mine
+
+
+class RecurLoopWarning(UserWarning):
+    """A cell is not compiled: `auto` runs it on the loop, one step at a time in PyTorch. Warned once per class of cell.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():                      # or backend="loop", which asks for the loop
+    ...     warnings.simplefilter("ignore", recur.errors.RecurLoopWarning)
+    ...     outputs = recur.Recurrent("gru2014", 3, 4)(torch.randn(2, 5, 3)).outputs
+    """
 
 
 LISTED = 50

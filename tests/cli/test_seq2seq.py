@@ -212,7 +212,7 @@ def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_pa
         ("predict r0 words.txt --length-penalty 1", "give a beam above 1"),
         ("predict r0 words.txt --coverage 0.2", "give a beam above 1"),
         ("eval r0 pairs.tsv --beam 2 --coverage -1", "coverage must not be negative"),
-        ("predict r0 empty.txt", "empty.txt:2: the source is empty"),
+        ("predict r0 empty.txt --on-bad-rows error", "empty.txt:2: the source is empty"),
         ("eval r0 bad.tsv", "bad.tsv:2: a pair is"),
         ("eval r0 pairs.tsv --beam -1", "beam must be a whole number ≥ 1"),
         ("sample r0", "is no language model: try recur predict r0"),
@@ -253,7 +253,7 @@ def test_standard_input_that_cannot_be_read(
 ) -> None:
     for content, says in ((b"\xff\n", "standard input:1 is not UTF-8"), (b"ba\n\n", "standard input:2: the source is")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
-        assert run(["predict", "r0", "-q"]) == 2
+        assert run(["predict", "r0", "-q", "--on-bad-rows", "error"]) == 2
         assert says in capsys.readouterr().err
 
 

@@ -195,7 +195,7 @@ def test_context_beyond_the_window_is_what_counts(healthy: Language) -> None:
 # Gates and units -----------------------------------------------------------------------------------------
 
 
-NO_ACTIVATION = ("lru", "minlstm", "lnlstm", "retnet", "gla", "rwkv6")
+NO_ACTIVATION = ("lru", "minlstm", "lnlstm", "retnet", "gla", "rwkv6", "mamba2")
 """Cells whose gates the probe does not find: they have none of its activation functions."""
 
 
@@ -210,7 +210,7 @@ def test_gates_are_found_by_watching_the_step(cell: str) -> None:
     for gate in found.values():
         assert gate.values.dim() == 2
         assert len(gate.values) == 6
-        if not isinstance(net.cell, recur.MatrixCell):
+        if not isinstance(net.cell, recur.cells.HeadedCell):
             assert gate.values.shape == (6, 5)
     if cell in ("lstm", "peephole", "gru", "gru2014"):
         assert set(found) == set(net.cell.gates)

@@ -296,7 +296,7 @@ def test_sequences_of_numbers_with_labels_or_without(
     named = model.xray(model.task.options.texts[0]).subject.inputs
     assert len(named) > 4
     assert named.shape[1] >= 15, "the longest"
-    with pytest.raises(RecurError, match="3 features a step, and this model learned from 2"):
+    with pytest.raises(RecurError, match="3 features per step, and this model was trained on 2"):
         model.xray(np.zeros((9, 3), np.float32))
 
 

@@ -25,7 +25,7 @@ BAD: list[tuple[dict[str, Any], type[RecurError], str]] = [
     ({"x": x(3, 5, 4, 1)}, ShapeError, r"got \(3, 5, 4, 1\)"),
     ({"x": x(3, 5, 6)}, ShapeError, r"x must be \(B, T, D=4\), got \(3, 5, 6\)"),
     ({"x": x(3, 0, 4)}, ShapeError, "at least one sequence, step and number"),
-    ({"x": x(0, 5, 4)}, ShapeError, "at least one sequence, step and number"),
+    ({"x": x(0, 5, 4)}, ShapeError, r"state\.h must be \(B=0, H=3\) or \(H,\), got \(3, 3\)"),
     ({"x": x(3, 5, 0)}, ShapeError, r"at least one sequence, step and number, got \(3, 5, 0\)"),
     ({"x": [[1.0]]}, ShapeError, "must be a tensor"),
     # blocks of numbers
@@ -49,8 +49,8 @@ BAD: list[tuple[dict[str, Any], type[RecurError], str]] = [
     ({"state": "zero"}, ShapeError, "state must be .* got str"),
     ({"initial": (x(3, 3), x(4))}, ShapeError, r"initial.c must be \(B=3, H=3\) or \(H,\), got \(4,\)"),
     # lengths, reset, mask
-    ({"lengths": [5, 0, 3]}, OptionError, "lengths must lie in 1 … T=5, got 0"),
-    ({"lengths": [5, 6, 3]}, OptionError, "lengths must lie in 1 … T=5, got 6"),
+    ({"lengths": [5, -1, 3]}, OptionError, "lengths must lie in 0 … T=5, got -1"),
+    ({"lengths": [5, 6, 3]}, OptionError, "lengths must lie in 0 … T=5, got 6"),
     ({"lengths": [-1, 2, 3]}, OptionError, "got -1"),
     ({"lengths": [5, 3]}, ShapeError, r"one for each row, \(B=3,\), got \(2,\)"),
     ({"lengths": [5.0, 3.0, 1.0]}, DtypeError, "whole numbers, got float32"),
@@ -64,7 +64,7 @@ BAD: list[tuple[dict[str, Any], type[RecurError], str]] = [
     # names
     ({"backend": ["loop"]}, BackendError, "unknown backend"),
     ({"backend": "tourch"}, BackendError, "unknown backend 'tourch'; did you mean 'torch'"),
-    ({"backend": "native2"}, BackendError, "known: auto, cuda, loop, native, parallel, torch"),
+    ({"backend": "native2"}, BackendError, "known: auto, chunk, cuda, loop, native, parallel, torch"),
 ]
 
 

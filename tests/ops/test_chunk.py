@@ -13,7 +13,7 @@ from recur.cells import MatrixCell, Memories, make_cell
 from recur.cells.matrix import outer, unit
 from recur.compiler.matrix import matrix_form
 from recur.errors import BackendError, CellError, OptionError, ShapeError
-from recur.ops import scan
+from recur.ops import chunk, scan
 from tests.support import DOUBLE, MATRIX_CELLS, Case, close, random_weights
 
 WITH_HEADS = [f"{name}:num_heads=2,key_size=3" for name in MATRIX_CELLS]
@@ -61,6 +61,20 @@ def test_decays_near_0_and_1(name: str, bias: float) -> None:
     with torch.no_grad():
         case.cell.blocks(case.weights["bias_ih"])[case.cell.gates.index(gate)].fill_(bias)
     agree(case)
+
+
+@pytest.mark.parametrize("bias", [-6.0, -1.5, 8.0])
+def test_weak_and_strong_decays_over_keys_take_other_chunks(bias: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two factors over 64 steps, over 16, and a mask per key give the same numbers."""
+    case, sizes = Case("hgrn2", B=2, T=70, H=4), []
+    solved = chunk.ChunkScan.apply
+    monkeypatch.setattr(chunk.ChunkScan, "apply", lambda *given: (sizes.append(given[:2]), solved(*given))[1])
+    monkeypatch.setattr(chunk, "STRONGEST", {torch.float64: 60.0})
+    with torch.no_grad():
+        case.weights["weight_ih"].mul_(0.1)
+        case.cell.blocks(case.weights["bias_ih"])[1].fill_(bias)
+    agree(case)
+    assert sizes[0] == {-6.0: (16, False), -1.5: (16, True), 8.0: (64, True)}[bias]
 
 
 def test_a_decay_of_exactly_0_and_1() -> None:

@@ -18,9 +18,10 @@ from recur.data.text import Pair, Words, read_pairs
 from recur.data.text.tokenizers import Characters, Spaced
 from recur.errors import TextError
 from recur.tasks import make_options, task_of
-from recur.tasks.common.batching import pair_batch, pair_size, split
+from recur.tasks.common.batching import pair_batch, pair_size
 from recur.tasks.common.metrics import bleu, chrf, edit_distance, error_rates, mteval_words
 from recur.tasks.common.options import SplitOptions
+from recur.tasks.common.splits import split
 from recur.tasks.seq2seq.task import Seq2SeqTask, judge
 
 
@@ -63,7 +64,7 @@ def test_two_files_of_different_length(tmp_path: Path) -> None:
         read_pairs([a, b, b])
 
 
-def test_parts_are_held_out_at_random_and_disjoint(tmp_path: Path) -> None:
+def test_sets_are_held_out_at_random_and_disjoint(tmp_path: Path) -> None:
     table = write(tmp_path, "a.tsv", "".join(f"{k:03}\tx\n" for k in range(200)))
     parts = split(SplitOptions(texts=(table,)), read_pairs)
     assert [len(part) for part in parts] == [180, 10, 10]

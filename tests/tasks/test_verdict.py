@@ -189,7 +189,7 @@ def test_few_steps_and_few_examples_claim_nothing() -> None:
 
     tiny = [entry | {"measured": 5} for entry in history("valid_error", *errors)]
     found = verdict(CLASSIFY, {"valid_error": 0.19}, [Baseline("always a", 0.5)], tiny)
-    assert found.remarks == ("5 validation examples are too few to judge the model",)
+    assert found.remarks == ("the validation set is too small to judge the model: 5, and 20 are needed",)
 
 
 def test_the_verdict_reads_as_a_sentence_with_what_to_try(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ from recur.data.text import read_labelled
 from recur.errors import OptionError, TextError
 from recur.runs import Run
 from recur.tasks import make_options, options_of_run
-from recur.tasks.common import batching
-from recur.tasks.common.batching import split
+from recur.tasks.common import splits
+from recur.tasks.common.splits import split
 from recur.training.cross_validation import cross_validate
 
 LINES = [f"{'even' if k % 2 == 0 else 'odd'}\t{k} is {'so' if k % 2 == 0 else 'not so'} a number" for k in range(60)]
@@ -32,7 +32,7 @@ def test_folds_part_the_examples(file: str) -> None:
         train, valid, test = split(options, read_labelled)  # type: ignore[arg-type]
         assert (len(train), len(valid), len(test)) == (41, 4, 15)
         assert len({one.where for part in (train, valid, test) for one in part}) == 60
-        assert batching.test_part(options, read_labelled) == test  # type: ignore[arg-type]
+        assert splits.evaluation_set(options, read_labelled) == test  # type: ignore[arg-type]
         tested += [one.where for one in test]
     assert len(set(tested)) == len(tested) == 60
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,9 +28,9 @@ from torch.nn.functional import linear
 
 from recur.cells._cache import is_checked, mark_checked
 from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
-from recur.cells.contract import check_class, check_names, noise_mean
+from recur.cells.contract import check_attribute, check_class, check_names, noise_mean
+from recur.cells.tensors import NoSuchNameError, named_tuple
 from recur.cells.tensors import Tensors as Tensors
-from recur.cells.tensors import named_tuple
 from recur.errors import CellError, ShapeError
 
 Weights = Mapping[str, Tensor]
@@ -108,6 +108,21 @@ class Cell:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_class(cls)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        check_attribute(self, name, value)
+        super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # mypy would take every attribute to exist
+
+        def __getattr__(self, name: str) -> object:
+            if name == "training":
+                who = type(self).__name__
+                raise NoSuchNameError(f"{who} has no `training`: a cell is the same in training and inference")
+            found = getattr(super(), "__getattr__", None)  # of nn.Module, for a cell that is one too
+            if found is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            return found(name)
 
     def __repr__(self) -> str:  # a dataclass writes its own, with the options
         return f"{type(self).__name__}()"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from recur.errors import CellError, OptionError
 
@@ -19,11 +19,28 @@ GATE_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 def check_class(cls: type[Cell]) -> None:
     """Raise if a cell class is malformed; called when the class is defined."""
+    for name, value in vars(cls).items():
+        check_attribute(cls, name, value)
     for attribute in ("gates", "states", "state_gates", "outputs"):
         names = vars(cls).get(attribute)
         if isinstance(names, list):
             setattr(cls, attribute, tuple(names))
     check_names(cls)
+
+
+def check_attribute(cell: Cell | type[Cell], name: str, value: object) -> None:
+    """Raise if an attribute of a cell is a parameter or a module: no optimizer would find it in `parameters()`."""
+    parts: Iterable[object] = (value,)
+    if isinstance(value, list | tuple):
+        parts = value
+    elif isinstance(value, dict):
+        parts = value.values()
+    if any(isinstance(part, nn.Parameter | nn.Module) for part in parts) and not isinstance(cell, nn.Module):
+        who = cell.__name__ if isinstance(cell, type) else type(cell).__name__
+        raise CellError(
+            f"{who}.{name} holds a {type(value).__name__}, which a cell does not train; declare a weight by "
+            f"extras = {{{name!r}: ('H',)}} and read it in the step as w.{name}"
+        )
 
 
 def check_names(cell: Cell | type[Cell]) -> None:

@@ -262,7 +262,7 @@ class Display:
         numbers = {"step": f"{e.get('step', 0):,}, epoch {e.get('epoch', 0)}"}
         if "train_loss" in e:
             beside = f", perplexity {e['train_perplexity']:.3f}" if "train_perplexity" in e else ""
-            numbers["loss"] = f"{e['train_loss']:.3f}{' nats' * bool(beside)}{beside} on what it learns from"
+            numbers["loss"] = f"{e['train_loss']:.3f}{' nats' * bool(beside)}{beside} on the training set"
             numbers["gradient"] = f"norm {e['grad_norm']:.3g} before clipping, {e['clipped']:.0%} of steps clipped"
             numbers["speed"] = f"{e['predictions_per_second']:,.0f} {self.unit}/s"
         if "summary" in e:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from recur.cli.display import show_models, show_texts, show_verdict
-from recur.cli.options import OpeningTexts, Output, open_model
+from recur.cli.options import OpeningTexts, Output, ReadingOptions, open_model
 from recur.cli.predict import no_run
 from recur.cli.screen import Screen
 from recur.errors import OptionError
@@ -51,6 +51,7 @@ def eval(
     figure: Path | None = None,
     weights: Literal["float32", "bfloat16", "int8"] = "float32",
     max_change: float = 1.0,
+    files_read: ReadingOptions = ReadingOptions(),  # noqa: B008  frozen
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -111,6 +112,7 @@ def eval(
     for predictor in predictors:
         predictor.changed_text, predictor.allow_path = opening.changed_text, opening.allow_path
         predictor.use_precision(precision)
+        predictor.read_with(**files_read.settings())
     if len({predictor.task.on_text for predictor in predictors}) > 1:
         raise OptionError("some of these runs were trained on texts and others on tables: evaluate them one by one")
     if predictors and not predictors[0].task.on_text:
@@ -177,6 +179,8 @@ def _measure(screen: Screen, predictor: Predictor[Any], texts: list[str], option
 
     with screen.busy(f"measuring {predictor.name}"):
         row = predictor.evaluate(texts or None, **options)
+    if note := predictor.reading.note():
+        screen.note(note)
     return row | verdict_json(predictor, row)
 
 

@@ -79,6 +79,37 @@ def open_model(runs: Sequence[Path], device: str, trust: bool, threads: int) -> 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """Options of commands that read files with a trained model: by default as the training files were read."""
+
+    encoding: str | None = None
+    """Encoding of the files, such as gb18030, cp1252 or utf-16; by default detected."""
+
+    delimiter: str | None = None
+    """Mark between the columns of a table: a character, or tab, comma, semicolon, bar."""
+
+    text: str | None = None
+    """Column of texts, by name or number; by default that of the training files."""
+
+    label: str | None = None
+    """Column of labels, which are compared with the predictions."""
+
+    id: str | None = None
+    """Column that names each example."""
+
+    date_format: str | None = None
+    """How dates are written: dmy, mdy, ymd or a pattern such as %d-%b-%y."""
+
+    on_bad_rows: Literal["error", "skip", "warn"] = "warn"
+    """Rows that cannot be used, such as an empty text: stop, leave them out, or also name the first."""
+
+    def settings(self) -> dict[str, object]:
+        """Return the settings that are given, as `Predictor.read_with` takes them."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class TextOptions:
     """Tokenization of a text."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Opening, Output, open_model
+from recur.cli.options import Opening, Output, ReadingOptions, open_model
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError, shown
 from recur.utils.files import new_figure, save_figure
@@ -85,6 +85,7 @@ def predict(
     threshold: float | None = None,
     device: str = "auto",
     threads: int = 0,
+    files_read: ReadingOptions = ReadingOptions(),  # noqa: B008  frozen
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -133,9 +134,11 @@ def predict(
         CPU threads; 0: as many as the run was trained with.
     """
     from recur.data.text.labelled import read_standard_input
+    from recur.tasks.common.metrics import format_metric, metric_label
 
     screen = Screen(output)
     model, files = open_runs(models, device, opening.trust, threads)
+    model.read_with(**files_read.settings())
     asked: JsonObject = {
         "beam": beam,
         "nbest": nbest,
@@ -169,22 +172,33 @@ def predict(
         screen.note(f"waiting for what to predict: type it here, {what}; Ctrl-D ends. Or name a file")
     inputs: Iterator[Iterable[str]]
     inputs = (
-        read_standard_input()
+        read_standard_input(files_read.on_bad_rows != "error" or not model.takes_lines, files_read.encoding or "utf-8")
         if not files
-        else (
-            _Lines(name, model.takes_lines) if (given := model.read_inputs(name)) is None else given for name in files
-        )
+        else (_lines_of(model, name, files_read) for name in files)
     )
     if model.takes_files:
         inputs = iter([files])
     elif not files and not model.takes_lines:
         inputs = iter([[line for lines in inputs for line in lines]])
+    labels: list[tuple[str, Any]] = []
+    skip = files_read.on_bad_rows == "skip"
     header = model.header(**options)
     for lines in inputs:
+        rows = iter(_rows_of(model, lines, skip))
         for row in model.predictions(lines, **options):
             if header:
                 screen.write(header)
                 header = ""
+            known = next(rows, None)
+            if known is not None:
+                row.update({name: value for name, value in (("id", known.id), ("label", known.label)) if value})
+                if known.label is not None and "error" not in row:
+                    labels.append((known.label, row["output"]))
+            if "error" in row:
+                screen.write(model.write(row, row))
+                if screen.json:
+                    found.append(row)
+                continue
             cut += bool(row.get("cut"))
             unknown.update(set(row.get("unknown", ())))
             for made in row.get("nbest", [row]):
@@ -196,6 +210,9 @@ def predict(
             if screen.json:
                 found.append(row if several else {name: value for name, value in row.items() if name != "nbest"})
         sys.stdout.flush()
+        if note := model.reading.note():
+            screen.note(note)
+        model.new_reading()
     if looked and figure is not None:
         draw(looked, figure)
     if figure is not None and (looked or forecasts):
@@ -205,7 +222,17 @@ def predict(
     if unknown:
         named = ", ".join(f"{shown(what)} ({n})" for what, n in unknown.most_common(10))
         screen.note(f"never seen in training, and in how many inputs: {named}{', …' * (len(unknown) > 10)}")
-    screen.result({"run": [str(run.path) for run in model.runs], "predictions": found})
+    scores = model.label_scores(*zip(*labels, strict=True)) if labels else {}
+    if scores:
+        named = ", ".join(f"{metric_label(name)} {format_metric(name, value)}" for name, value in scores.items())
+        screen.note(f"compared with the {len(labels):,} labels of the table, which the model does not read: {named}")
+    screen.result(
+        {
+            "run": [str(run.path) for run in model.runs],
+            "predictions": found,
+            **({"scores": scores, "labels": len(labels)} if scores else {}),
+        }
+    )
 
 
 def no_run(named: Sequence[Path]) -> str:
@@ -223,16 +250,29 @@ def open_runs(models: Sequence[Path], device: str, trust: bool, threads: int = 0
     return open_model(runs, device, trust, threads), [str(path) for path in models if not is_run(path)]
 
 
+def _lines_of(model: Predictor[Any], name: str, options: ReadingOptions) -> Iterable[Any]:
+    """Return the inputs in a file: as the model reads it, else its lines."""
+    found = model.read_inputs(name)
+    return _Lines(name, model, options.on_bad_rows) if found is None else found
+
+
+def _rows_of(model: Predictor[Any], lines: Iterable[Any], skip: bool) -> Iterable[Any]:
+    """Return the rows of a table that have predictions; none for other inputs."""
+    rows = getattr(lines, "rows", ())
+    return [row for row in rows if not model.input_error(row.text)] if skip else rows
+
+
 class _Lines:
     """Lines of a named file."""
 
-    def __init__(self, name: str, each_is_an_input: bool) -> None:
-        self.name, self.each_is_an_input = name, each_is_an_input
+    def __init__(self, name: str, model: Predictor[Any], on_bad_rows: str) -> None:
+        self.name, self.model = name, model
+        self.strict = model.takes_lines and on_bad_rows == "error"
 
     def __iter__(self) -> Iterator[str]:
         from recur.data.text.labelled import read_lines
 
-        for number, line in enumerate(read_lines(self.name), start=1):
-            if self.each_is_an_input and not line.strip():
+        for number, line in enumerate(read_lines(self.name, self.model.new_reading()), start=1):
+            if self.strict and not line.strip():
                 raise TextError(f"{self.name}:{number}: the source is empty")
             yield line

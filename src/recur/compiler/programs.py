@@ -10,10 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recur.cells._cache import cache_of, cell_of, is_known, known_cache, mark_known
+from recur.cells._cache import Guards, attribute_guards, cache_of, cell_of, is_known, known_cache, mark_known
 from recur.cells.cell import GATE_WEIGHTS, Cell, Weights
 from recur.compat import constant_when_compiled, in_transform
 from recur.compiler.assembly import assemble
+from recur.compiler.guards import UnguardableError, find_guards, watched_calls
 from recur.compiler.tracing import NotPointwiseError, TracedStep, trace_step
 
 
@@ -36,7 +37,9 @@ def find_programs(cell: Cell, biased: bool) -> tuple[TracedStep, str] | str:
         if not is_known(id(cell)):
             mark_known(cell)
         _assemble_known(id(cell), biased)
-        found: tuple[TracedStep, str] | str = known_cache(cell).programs[biased]
+        cache = known_cache(cell)
+        cache.is_valid(cell)  # for the guards that torch.compile makes of what it reads
+        found: tuple[TracedStep, str] | str = cache.programs[biased]
         return found
     return assembled(cell, biased)
 
@@ -50,21 +53,31 @@ def _assemble_known(identity: int, biased: bool) -> None:
 @constant_when_compiled
 def assembled(cell: Cell, biased: bool) -> tuple[TracedStep, str] | str:
     """Return the step and the program text of a cell, compiled once; or why there are none."""
-    programs = cache_of(cell).programs
-    if biased not in programs:
+    cache = cache_of(cell)
+    if biased not in cache.programs:
         # Tracing must not see the modes of the caller's thread: compiling, exporting, inference mode.
         with ThreadPoolExecutor(1) as thread:
-            programs[biased] = thread.submit(_assemble, cell, biased).result()
-    found: tuple[TracedStep, str] | str = programs[biased]
+            cache.programs[biased], guards = thread.submit(_assemble, cell, biased).result()
+        cache.watch(guards)
+    found: tuple[TracedStep, str] | str = cache.programs[biased]
     return found
 
 
-def _assemble(cell: Cell, biased: bool) -> tuple[TracedStep, str] | str:
+def _assemble(cell: Cell, biased: bool) -> tuple[tuple[TracedStep, str] | str, Guards]:
+    """Return the step and its program, or why there is none, and the guards of what decided it."""
+    found: tuple[TracedStep, str] | str
+    with watched_calls() as calls:
+        try:
+            step = trace_step(cell)
+            found = step, assemble(cell, step, biased).dumps()
+        except NotPointwiseError as error:
+            found = str(error)
+        except Exception as error:  # whatever tracing cannot handle runs on the loop, which shows if it is wrong
+            found = f"its step cannot be followed: {type(error).__name__}: {error}".splitlines()[0]
     try:
-        step = trace_step(cell)
-        return step, assemble(cell, step, biased).dumps()
-    except NotPointwiseError as error:
-        return str(error)
+        return found, find_guards(cell, calls)
+    except UnguardableError as error:
+        return (found if isinstance(found, str) else str(error)), attribute_guards(cell)
 
 
 def programs_of(cell: Cell, biased: bool) -> tuple[TracedStep, str]:

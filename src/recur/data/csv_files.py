@@ -33,25 +33,6 @@ class CsvRow(NamedTuple):
     cells: list[str]
 
 
-def is_csv(name: str) -> bool:
-    """Return True if the name ends in .csv or .csv.gz."""
-    return name.removesuffix(".gz").lower().endswith(".csv")
-
-
-def find_delimiter(first_line: str) -> str:
-    """Return the delimiter of a file: the comma, or the semicolon or tab if its first line has no comma."""
-    return next((mark for mark in ",;\t" if mark in first_line), ",")
-
-
-def delimiter_error(header: str, name: str) -> str | None:
-    """Return a message with the fix if the header is separated by semicolons or tabs, not commas; else None."""
-    for mark, called in ((";", "semicolons"), ("\t", "tabs")):
-        if mark in header and "," not in header:
-            written = "tr ',;' '.,'" if mark == ";" else "tr '\\t' ','"
-            return f"{name}: {called} between its columns, expected commas; {written} < {shown(name)} > new.csv"
-    return None
-
-
 def read_rows(
     lines: Iterable[str], name: str, *, delimiter: str = ",", strip: bool = True, strict: bool = True
 ) -> Iterator[CsvRow]:
@@ -66,33 +47,6 @@ def read_rows(
             yield CsvRow(reader.line_num, [cell.strip() for cell in row] if strip else row)
     except csv.Error as error:
         raise TextError(f"{name}:{reader.line_num} is not a CSV: {error}") from None
-
-
-def read_table(lines: Iterable[str], name: str, ragged: bool = False) -> tuple[list[str], list[CsvRow]]:
-    """Return the column names and the rows below them. Ragged rows may have fewer cells than there are columns."""
-    header: list[str] = []
-    body: list[CsvRow] = []
-    empty = 0  # line of the first empty row after the last row with cells
-    for line, cells in read_rows(lines, name):
-        if not header:
-            header = cells
-            if len(header) == 1 and (why := delimiter_error(header[0], name)):
-                raise TextError(why)
-            if not any(header):
-                break
-        elif not any(cells):
-            empty = empty or line
-        elif empty:
-            raise TextError(f"{name}:{empty}: empty row in the middle of the series")
-        elif len(cells) > len(header) or (len(cells) < len(header) and not ragged):
-            raise TextError(f"{name}:{line}: {len(cells)} columns, where the header has {len(header)}")
-        else:
-            body.append(CsvRow(line, cells))
-    if not any(header):
-        raise TextError(f"{name}: the first line must name the columns, and there is none")
-    if not body:
-        raise TextError(f"{name} has a header and no rows")
-    return header, body
 
 
 def parse_number(cell: str) -> float | None:

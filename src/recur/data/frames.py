@@ -18,8 +18,10 @@ from recur.utils.files import replacing, write_atomically
 
 __all__ = [
     "DEFAULT_COLUMNS",
+    "column_roles",
     "columns_of",
     "csv_lines",
+    "has_label_lists",
     "is_frame",
     "is_in_memory",
     "is_series",
@@ -140,6 +142,29 @@ DEFAULT_COLUMNS = {
 }
 """Default names of the columns that each kind of file is made of."""
 
+EXTRA_COLUMNS = {"labelled": ("group", "id"), "pairs": ("group",)}
+"""Further columns of a frame that are written if they are named."""
+
+
+def column_roles(kind: str) -> tuple[str, ...]:
+    """Return the options that name columns of a frame."""
+    if kind in ("table", "images", "trees"):
+        return ()
+    return (*DEFAULT_COLUMNS.get(kind, ("text",)), *EXTRA_COLUMNS.get(kind, ()))
+
+
+def has_label_lists(given: Any, columns: Mapping[str, str]) -> bool:
+    """Return True if labels are lists: several labels of each text."""
+    try:
+        return any(_is_label_list(label) for label in _two("labelled", given, columns)[1])
+    except TextError:  # which `write_data` reports
+        return False
+
+
+def _is_label_list(value: object) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) or (isinstance(value, np.ndarray) and value.ndim == 1)
+
+
 ENDINGS = {"labelled": "tsv", "pairs": "tsv", "tagged": "conll", "trees": "txt", "text": "txt", "table": "csv"}
 
 
@@ -201,18 +226,34 @@ def _two(kind: str, given: Any, columns: Mapping[str, str]) -> tuple[list[Any], 
 
 def _pairs(kind: str, given: Any, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:
     names, changed = DEFAULT_COLUMNS[kind], 0
+    inputs, answers = _two(kind, given, columns)
+    extra = [role for role in EXTRA_COLUMNS.get(kind, ()) if role in columns]
+    more = [_named_column(given, columns[role], role) for role in extra]
     if kind == "labelled":
-        yield "label\ttext"  # which column is which is known here, and not left to their values
-    for k, pair in enumerate(zip(*_two(kind, given, columns), strict=True), start=1):
-        fields = [format_cell(value) for value in pair]
+        # which column is which is known here, and not left to their values
+        yield "\t".join(("label", "text", *extra))
+    elif extra:
+        yield "\t".join((*names, *extra))
+    for k, (one, answer, *beside) in enumerate(zip(inputs, answers, *more, strict=True), start=1):
+        several = kind == "labelled" and _is_label_list(answer)
+        labels = "|".join(sorted({format_cell(label) for label in answer})) if several else format_cell(answer)
+        fields = [format_cell(one), labels]
         for name, field in zip(names, fields, strict=True):
-            if not field.strip():
+            if not field.strip() and not (several and name == "label"):
                 raise TextError(f"row {k}: the {name} is empty")
         cut = [single_line(field) for field in fields]
         changed += cut != fields
-        yield f"{cut[1]}\t{cut[0]}" if kind == "labelled" else f"{cut[0]}\t{cut[1]}"
+        rest = [single_line(format_cell(value)) for value in beside]
+        yield "\t".join((cut[1], cut[0], *rest) if kind == "labelled" else (*cut, *rest))
     if changed:
         notes.append(f"{changed:,} rows had tabs or line ends inside; a space stands for each")
+
+
+def _named_column(given: Any, column: str, role: str) -> list[Any]:
+    found = columns_of(given) if is_frame(given) or isinstance(given, Mapping) else {}
+    if column not in found:
+        raise TextError(f"no column {column!r}; name it: {role}=…, one of {listed(list(found))}")
+    return found[column]
 
 
 def _texts(kind: str, given: Any, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from recur.data.reading import Reading, kept
 from recur.errors import OptionError, RecurError, TextError, listed, shown
 from recur.utils.files import memory, open_stream, read_bounded, too_long
 from recur.utils.limits import (
@@ -311,20 +312,22 @@ def image_files(folder: Path) -> list[Path]:
     return [p for p in sorted(folder.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()]
 
 
-def read_images(names: Sequence[str], labelled: bool = True) -> list[Image]:
+def read_images(names: Sequence[str], labelled: bool = True, reading: Reading | None = None) -> list[Image]:
     """Return all images of folders, files and .npz; with `labelled`, raise if one has no label."""
+    reading = reading or Reading()
     found, taken = [], 0
-    for image in (image for name in names for image in _read(str(name), labelled)):
+    for image in (image for name in names for image in _read(str(name), labelled, reading)):
         found.append(image)
         taken += image.pixels.nbytes
         if taken > memory() / 2:
             raise TextError(f"{image.where}: the images take more than half of this machine's memory; take fewer")
     if not found:
         raise TextError(f"{', '.join(names)} holds no image; a folder has one folder of images for each class")
+    reading.check_share(len(found), ", ".join(names))
     return found
 
 
-def _read(name: str, labelled: bool) -> Iterable[Image]:
+def _read(name: str, labelled: bool, reading: Reading) -> Iterable[Image]:
     if split_name(name)[0].endswith(".npz"):
         return _read_arrays(name, labelled)
     path = Path(name)
@@ -333,8 +336,8 @@ def _read(name: str, labelled: bool) -> Iterable[Image]:
     if path.is_dir():
         inner = [image for image in image_files(path) if image.parent != path]
         if labelled or inner:
-            return (Image(read_image(image), image.relative_to(path).parts[0], str(image)) for image in inner)
-        return (Image(read_image(image), None, str(image)) for image in image_files(path))
+            return kept(inner, lambda p: Image(read_image(p), p.relative_to(path).parts[0], str(p)), reading)
+        return kept(image_files(path), lambda p: Image(read_image(p), None, str(p)), reading)
     if labelled:
         raise TextError(
             f"{name} has no labels; a folder has one folder of images for each class, an .npz an array of them"

@@ -18,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from recur.data.csv_files import read_rows
+from recur.data.csv_files import MISSING, CsvRow, parse_date, read_rows
+from recur.data.encodings import binary_error, detect_encoding, encoding_error
 from recur.data.images import (
     SPLIT_NAMES,
     check_items,
@@ -30,6 +31,8 @@ from recur.data.images import (
     reading_file,
     split_name,
 )
+from recur.data.locales import LocaleFormat, holds_number, localise
+from recur.data.reading import Reading, kept
 from recur.errors import TextError, listed, shown
 from recur.utils.files import open_stream, read_bounded, too_long
 from recur.utils.limits import FREE_LABELS, LABEL_FILE_BYTES, MOST_ITEMS, SIGNAL_BYTES, SIGNAL_CSV_BYTES, check_count
@@ -68,14 +71,15 @@ class SignalSteps(NamedTuple):
     """One label per step, if the file has them."""
 
 
-def read_signal(path: Path | str) -> SignalSteps:
+def read_signal(path: Path | str, reading: Reading | None = None) -> SignalSteps:
     path = Path(path)
+    reading = reading or Reading()
     with reading_file(path, "a sequence of numbers"):
         content = read_bounded(path, SIGNAL_CSV_BYTES if path.suffix.lower() == ".csv" else SIGNAL_BYTES)
         if path.suffix.lower() == ".npy":
-            return SignalSteps(as_values(parse_npy(content), str(path)), None)
+            return SignalSteps(as_values(_filled(parse_npy(content), str(path), reading), str(path)), None)
         if path.suffix.lower() == ".csv":
-            return parse_steps(content.decode("utf-8-sig"), str(path))
+            return parse_steps(_decoded(content, str(path), reading), str(path), reading)
     raise TextError(f"{path} is not a sequence of numbers: expected a file that ends in {' or '.join(SIGNAL_SUFFIXES)}")
 
 
@@ -92,41 +96,99 @@ def as_values(array: np.ndarray[Any, Any], where: str) -> Values:
     return np.ascontiguousarray(found, np.float32)
 
 
-def parse_steps(text: str, name: str) -> SignalSteps:
-    rows, lines = _rows(text, name)
-    header = [cell.lower() for cell in rows[0]] if not any(map(_is_number, rows[0])) else None
-    if header is not None:
-        rows, lines = rows[1:], lines[1:]
-        if not rows:
-            raise TextError(f"{name} has a header and no steps")
-    width = len(rows[0]) if header is None else len(header)
+def _decoded(content: bytes, name: str, reading: Reading) -> str:
+    encoding = reading.encoding or detect_encoding(content, True, reading.likely) or "utf-8"
+    if (why := binary_error(name, content[:4096])) is not None:
+        raise TextError(why)
+    try:
+        return content.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise TextError(encoding_error(name, error.start, content, error, encoding)) from None
+    except UnicodeError as error:
+        raise TextError(f"{name} is not {encoding}: {error}") from None
+
+
+def parse_steps(text: str, name: str, reading: Reading | None = None) -> SignalSteps:
+    """Parse a recording. A column of timestamps is left out; a missing value is the one before it, and is reported."""
+    from recur.data.text.tables import delimited  # which needs this module to recognise files
+
+    reading = reading or Reading()
+    table = delimited(text.splitlines(), name, reading)
+    rows = [CsvRow(row.line, [cell.strip() for cell in row.cells]) for row in table.rows]
+    if not rows:
+        raise TextError(f"{name} is empty: a sequence has a step at least")
+    header = None if any(map(holds_number, rows[0].cells)) else [cell.lower() for cell in rows[0].cells]
+    rows = rows if header is None else rows[1:]
+    if not rows:
+        raise TextError(f"{name} has a header and no steps")
+    names = [""] * len(rows[0].cells) if header is None else header
+    localise(names, rows, LocaleFormat(reading.decimal, reading.date_format or "dmy"), TAGS, name=name)
+    width = len(rows[0].cells) if header is None else len(header)
+    stamps = {k for k in range(width) if _holds_times(rows, k, "" if header is None else header[k])}
     tag = next((header.index(word) for word in TAGS if word in header), None) if header is not None else None
-    if header is None and not any(_is_number(row[-1]) for row in rows):
+    if header is None and width > 1 and not any(_is_number(row.cells[-1]) for row in rows):
         tag = width - 1
-    columns = [k for k in range(width) if k != tag]
+    columns = [k for k in range(width) if k != tag and k not in stamps]
     if not columns or len(columns) > MOST_FEATURES:
         raise TextError(f"{name} has {len(columns)} columns of numbers; a step has 1 … {MOST_FEATURES:,}")
     values = np.empty((len(rows), len(columns)))
-    for t, (row, line) in enumerate(zip(rows, lines, strict=True)):
-        if len(row) != width:
-            raise TextError(f"{name}:{line}: {len(row)} columns, where others have {width}")
+    for t, row in enumerate(rows):
         try:
-            values[t] = [float(row[k]) for k in columns]
-        except ValueError:
-            bad = next(row[k] for k in columns if not _is_number(row[k]))
-            raise TextError(f"{name}:{line}: {shown(bad)} is not a number") from None
-    tags = None if tag is None else tuple(row[tag] for row in rows)
+            if len(row.cells) != width:
+                raise TextError(f"{name}:{row.line}: {len(row.cells)} columns, where others have {width}")
+            values[t] = [_number(row.cells[k], f"{name}:{row.line}") for k in columns]
+        except TextError as error:
+            reading.reject(error)
+            values[t] = np.nan
+    if stamps:
+        reading.add_note("columns of timestamps are left out of recordings: each row is one step")
+    tags = None if tag is None else tuple(row.cells[tag] if tag < len(row.cells) else "" for row in rows)
     if tags is not None and not all(tags):
-        raise TextError(f"{name}:{lines[tags.index('')]}: the step has no label, and others have one")
-    return SignalSteps(as_values(values, name), tags)
+        raise TextError(f"{name}:{rows[tags.index('')].line}: the step has no label, and others have one")
+    return SignalSteps(as_values(_filled(values, name, reading), name), tags)
 
 
-def _rows(text: str, name: str) -> tuple[list[list[str]], list[int]]:
-    """Return the cells of every non-empty row, and the line numbers of these rows."""
-    found = [row for row in read_rows(io.StringIO(text), name) if any(row.cells)]
-    if not found:
-        raise TextError(f"{name} is empty: a sequence has a step at least")
-    return [row.cells for row in found], [row.line for row in found]
+def _number(cell: str, where: str) -> float:
+    if cell.lower() in MISSING:
+        return math.nan
+    if not _is_number(cell):
+        raise TextError(f"{where}: {shown(cell)} is not a number")
+    return float(cell)
+
+
+TIMES = ("time", "timestamp", "datetime", "date", "时间", "时间戳")
+"""Names of a column of times, if its numbers rise from row to row."""
+
+
+def _holds_times(rows: Sequence[CsvRow], k: int, name: str) -> bool:
+    """Return True if a column holds dates with or without a time, or is named like one and rises."""
+    cells = [row.cells[k] for row in rows[:1000] if k < len(row.cells)]
+    if name in TIMES and len(cells) > 1 and all(map(_is_number, cells)):
+        return bool((np.diff([float(cell) for cell in cells]) > 0).all())
+    found = [parse_date(cell) for cell in cells if cell]
+    return bool(found) and all(date is not None and date.form != "number" for date in found)
+
+
+def _filled(values: np.ndarray[Any, Any], name: str, reading: Reading) -> np.ndarray[Any, Any]:
+    """Return numbers in which the value before stands for each missing one; missing ones are reported, or an error."""
+    if values.dtype.kind != "f" or values.ndim not in (1, 2) or not np.isnan(values).any():
+        return values
+    steps = values.reshape(len(values), -1)
+    missing = np.isnan(steps)
+    if missing.all(0).any():
+        raise TextError(f"{name}: column {int(missing.all(0).argmax()) + 1} has no number")
+    t = int(missing.any(1).argmax())
+    if reading.on_bad_rows == "error":
+        raise TextError(
+            f"{name}: step {t + 1} is not finite: a value is missing; --on-bad-rows warn repeats the value before it"
+        )
+    reading.add_gaps(f"{name}, first at step {t + 1}", int(missing.sum()))
+    rows = np.where(missing, 0, np.arange(len(steps))[:, None])
+    found = np.take_along_axis(steps, np.maximum.accumulate(rows, axis=0), axis=0)
+    for column in found.T:
+        seen = column[~np.isnan(column)]
+        column[np.isnan(column)] = seen[0]
+    return found.reshape(values.shape)
 
 
 def _is_number(cell: str) -> bool:
@@ -208,13 +270,15 @@ def _role(array: str) -> str:
     return "_".join(words)
 
 
-def read_sequences(name: str) -> tuple[list[Values], list[SignalTarget]]:
+def read_sequences(name: str, reading: Reading | None = None) -> tuple[list[Values], list[SignalTarget]]:
     """Return all sequences of an .npz, (T, D) each, and their targets."""
     path, _ = split_name(name)
     found = find_signal_arrays(name)
     names = [array for array in (found.x, found.lengths, found.y, found.y_lengths) if array is not None]
     arrays = dict(zip(names, read_arrays(path, *names), strict=True))
     x = arrays[found.x]
+    if x.dtype.kind == "f" and np.isnan(x).any() and reading is not None and reading.on_bad_rows != "error":
+        x = _filled_sequences(x, f"{path}: {found.x}", reading)
     check_values(x, f"{path}: {found.x}")
     lengths = None if found.lengths is None else _lengths(arrays[found.lengths], path, found.lengths)
     rows = _cut(x, lengths, found.sequences, f"{path}: {found.x}")
@@ -222,6 +286,13 @@ def read_sequences(name: str) -> tuple[list[Values], list[SignalTarget]]:
         raise TextError(f"{name}[{[len(row) for row in rows].index(0)}] has no step")
     values = [np.ascontiguousarray(row.reshape(len(row), -1), np.float32) for row in rows]
     return values, _targets(found, arrays, [len(row) for row in rows], path)
+
+
+def _filled_sequences(x: np.ndarray[Any, Any], where: str, reading: Reading) -> np.ndarray[Any, Any]:
+    """Return sequences without missing values: (N, T, D) each by itself, concatenated steps as they follow."""
+    if x.ndim < 3:
+        return _filled(x, where, reading) if x.ndim == 2 or x.ndim == 1 else x
+    return np.stack([_filled(one, f"{where}[{k}]", reading) for k, one in enumerate(x)])
 
 
 def _lengths(array: np.ndarray[Any, Any], path: str, name: str) -> list[int]:
@@ -282,11 +353,12 @@ def is_signals(name: str) -> bool:
     return not too_long(name) and path.is_dir() and bool(label_file(path) or class_folders(path) or plain_files(path))
 
 
-def read_signals(names: Sequence[str], labelled: bool = True) -> list[Signal]:
+def read_signals(names: Sequence[str], labelled: bool = True, reading: Reading | None = None) -> list[Signal]:
     """Return all sequences of files, folders and .npz, with equal numbers of features; with `labelled`, all have
     labels.
     """
-    found = [signal for name in names for signal in _read(str(name), labelled)]
+    reading = reading or Reading()
+    found = [signal for name in names for signal in _read(str(name), reading)]
     if not found:
         raise TextError(f"{', '.join(names)} holds no sequence of numbers: no {' or '.join(SIGNAL_SUFFIXES)}")
     width = found[0].values.shape[1]
@@ -299,6 +371,7 @@ def read_signals(names: Sequence[str], labelled: bool = True) -> list[Signal]:
                 f"{signal.where} has no label; a folder has a folder for each class, a labels.csv or a column tag, "
                 "an .npz an array y"
             )
+    reading.check_share(len(found), ", ".join(names))
     return found
 
 
@@ -314,22 +387,21 @@ def labels_of(signal: Signal) -> tuple[str, ...]:
     return tuple(signal.target.split()) if isinstance(signal.target, str) else signal.target or ()
 
 
-def _read(name: str, labelled: bool) -> list[Signal]:
+def _read(name: str, reading: Reading) -> list[Signal]:
     if split_name(name)[0].lower().endswith(".npz"):
-        values, targets = read_sequences(name)
+        values, targets = read_sequences(name, reading)
         return [Signal(v, t, f"{name}[{k}]") for k, (v, t) in enumerate(zip(values, targets, strict=True))]
     path = Path(name)
     if "\0" in name or too_long(name) or not path.exists():
         raise TextError(f"no file {shown(name)}")
     if not path.is_dir():
-        return [Signal(*read_signal(path), name)]
+        return [Signal(*read_signal(path, reading), name)]
     if labels := label_file(path):
-        return _by_list(path, labels)
+        return _by_list(path, labels, reading)
     if inner := class_folders(path):
-        return [
-            Signal(read_signal(file).values, folder.name, str(file)) for folder in inner for file in plain_files(folder)
-        ]
-    return [Signal(*read_signal(file), str(file)) for file in plain_files(path)]
+        files = [(file, folder.name) for folder in inner for file in plain_files(folder)]
+        return list(kept(files, lambda one: Signal(read_signal(one[0], reading).values, one[1], str(one[0])), reading))
+    return list(kept(plain_files(path), lambda file: Signal(*read_signal(file, reading), str(file)), reading))
 
 
 # Folders --------------------------------------------------------------------------------------------------------
@@ -357,16 +429,18 @@ def _visible(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def _by_list(folder: Path, labels: Path) -> list[Signal]:
+def _by_list(folder: Path, labels: Path, reading: Reading) -> list[Signal]:
     """Return the sequences that a list of labels names, in its order."""
-    found = []
-    for line, (name, label) in read_list(labels):
+
+    def read(entry: tuple[int, tuple[str, str]]) -> Signal:
+        line, (name, label) = entry
         try:
             file = find_file(folder, name)
         except TextError as error:
             raise TextError(f"{labels}:{line}: {error}") from None
-        found.append(Signal(read_signal(file).values, label, str(file)))
-    return found
+        return Signal(read_signal(file, reading).values, label, str(file))
+
+    return list(kept(read_list(labels), read, reading))
 
 
 def find_file(folder: Path, name: str) -> Path:

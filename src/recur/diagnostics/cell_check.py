@@ -15,6 +15,7 @@ from torch.autograd.gradcheck import GradcheckError
 from recur.cells import Cell, MatrixCell
 from recur.cells.cell import check_cell, check_projection
 from recur.cells.contract import check_step, versions_of
+from recur.cells.matrix import HeadedCell
 from recur.cells.slopes import LinearSteps
 from recur.compiler.equations import equations_of
 from recur.compiler.matrix import matrix_form
@@ -36,7 +37,7 @@ Result = TypeVar("Result")
 
 def units(cell: Cell, H: int) -> int:
     """About so many, divided into heads."""
-    heads = cell.num_heads or 1 if isinstance(cell, MatrixCell) else cell.heads
+    heads = cell.num_heads or 1 if isinstance(cell, HeadedCell) else cell.heads
     return max(H // heads, 1) * heads
 
 

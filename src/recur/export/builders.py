@@ -35,6 +35,7 @@ from recur.models import ConditionalModel, LanguageModel, Seq2Seq
 from recur.models.classifiers import Classifier, Regressor, SequenceEncoder, Transcriber
 from recur.models.decoder import Decoder, DecoderContext, add_end_probability
 from recur.models.layers import append_time
+from recur.models.multilabel import MultiLabelClassifier
 from recur.models.tagger import OutputTagger, Tagger, WordFormBatch, WordTagger
 from recur.nn import CRF, Recurrent
 from recur.tasks.classify.data import TextModel
@@ -138,6 +139,11 @@ class NGramModels(nn.Module):
         return bayes.log_softmax(-1), regression.log_softmax(-1)
 
 
+def _log_sigmoid(logits: Tensor) -> Tensor:
+    """Return log σ of logits by operations that every printer has."""
+    return logits.sigmoid().clamp_min(1e-30).log()
+
+
 class ClassifierGraph(nn.Module):
     def __init__(self, model: Classifier, blended: bool) -> None:
         super().__init__()
@@ -147,6 +153,8 @@ class ClassifierGraph(nn.Module):
         )
 
     def forward(self, x: Tensor, *more: Tensor) -> tuple[Tensor]:
+        if isinstance(self.model, MultiLabelClassifier):
+            return (_log_sigmoid(self.model(x, None)),)
         log_p = self.model(x, None).log_softmax(-1)
         if self.grams is not None:
             assert isinstance(self.model, TextModel)
@@ -163,6 +171,8 @@ class ClassifierStep(nn.Module):
     def forward(self, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         h, state, t = _read_step(self.model, x, self.carried, given)
         pooled, pool = self.model.pooling.step(h, self.carried.pool(given) or None)
+        if isinstance(self.model, MultiLabelClassifier):
+            return (_log_sigmoid(self.model.output(pooled)), *state, *pool, *t)
         log_p = self.model.output(pooled).log_softmax(-1)
         if isinstance(self.model, TextModel):
             log_p = self.model.temperature(log_p)
@@ -191,6 +201,9 @@ def build_classifier(predictor: Predictor[Any], plain: bool = True) -> PortableM
         given = [one, *carried.values]
         graphs["step"] = capture("step", ClassifierStep(model, carried), given, [output, *carried.values])
     notes: list[str] = []
+    if isinstance(model, MultiLabelClassifier):
+        settings["thresholds"] = model.thresholds.tolist()
+        notes.append("log_p has the log-probability of each label; a label is predicted from its threshold on")
     if mixed:
         settings["mixed"] = plain
         if not plain:

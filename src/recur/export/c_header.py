@@ -226,12 +226,18 @@ class InterfacePrinter:
                 ngrams = self._ngrams(p.vocabs["ngrams"])
                 inputs, letters = [*inputs, "work->grams", "work->counts"], ["found", "count"]
             written = call(inputs, ["probabilities"], letters)
-            self.add("classify_text", ngrams=ngrams, call=written, likeliest=likeliest)
+            if "thresholds" in p.settings:
+                thresholds = ", ".join(f"{float(value):.9g}f" for value in p.settings["thresholds"])
+                self.add("label_text", call=written, thresholds=thresholds)
+            else:
+                self.add("classify_text", ngrams=ngrams, call=written, likeliest=likeliest)
             given, argument, read = '"a text"', "int32_t token", "token"
         else:
             self._signals("classify_numbers", call=call(["work->x"], ["probabilities"], ["count"]), likeliest=likeliest)
             given, argument, read = "x, steps", "const float *x", "step"
         self.use = f"{self.prefix}_label({self.prefix}_predict(&work, {given}, probabilities))"
+        if "thresholds" in p.settings:
+            self.use = f"{self.prefix}_predict(&work, {given}, probabilities, chosen)"
         if streams:
             passed = ["&token"] if read == "token" else ["x"]
             said = f"Read one {read}; write the log-probabilities of the classes so far."

@@ -148,7 +148,7 @@ class TagScorer(nn.Module):
 
     @property
     def decoder(self) -> IndependentTags | CRF:
-        """What decodes `scores`: the tags of the network, or of a blend."""
+        """Decoder of `scores`: of the network's tags, or of a blend's."""
         return self.tags
 
     def scores(self, words: WordBatch) -> Tensor:

@@ -104,7 +104,7 @@ class _RecurrentLayer(Recurrent):
 
     connections, depth, init, bptt = Connections(), Depth(), Init(), BPTT.parse("full")
     input_mlp = output_mlp = between_mlps = None
-    matmul_dtype, top = "", 0
+    matmul_dtype, top, require = "", 0, ""
 
     def __init__(self) -> None:
         nn.Module.__init__(self)  # called by the class of torch.nn, which creates the weights
@@ -364,11 +364,16 @@ class _TorchCell:
     def _prefers_native(self, x: Tensor) -> bool:
         """Return True if the C++ core is faster than torch's kernel.
 
-        It packs the weights at every call, which only a batch of many rows repays.
+        It packs the weights at every call. Only a batch of many rows repays this, and less so if the weights are larger
+        than the cache.
         """
         if self.kernel is None:
             return True
-        if self.hidden_size * len(self.cell.gates) < LEAST_WIDTH or x.dim() == 1 or len(x) < LEAST_ROWS:
+        width, rows = self.hidden_size * len(self.cell.gates), len(x) if x.dim() == 2 else 1
+        if rows < LEAST_ROWS or width < LEAST_WIDTH:
+            return False
+        weights = width * (self.input_size + self.hidden_size)
+        if weights > (4 << 20 if rows >= 4 * LEAST_ROWS and torch.is_grad_enabled() else 1 << 20):
             return False
         return x.device.type == "cpu" and is_eager(x) and not in_transform() and not torch.is_autocast_enabled("cpu")
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
+from recur.cells import Cell, CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
-from recur.errors import OptionError, ShapeError
+from recur.compiler.programs import find_programs
+from recur.errors import BackendError, OptionError, ShapeError
 from recur.nn.functional import (
     apply_mlp,
     check_init,
@@ -77,6 +78,24 @@ def check_call(net: Recurrent, x: Tensor, state: Sequence[GivenState] | None) ->
         raise ShapeError(f"{who}: state must be {each}, got {got}")
 
 
+def check_required(cell: Cell, require: str, bias: bool) -> str:
+    """Raise if a network must be compiled and its cell cannot be."""
+    if require not in ("", "compiled"):
+        raise OptionError(f"require must be 'compiled', or nothing; got {require!r}")
+    found = find_programs(cell, bias) if require else ()
+    if isinstance(found, str):
+        raise BackendError(f"require='compiled', and {type(cell).__name__} cannot be compiled: {found}")
+    return require
+
+
+def check_compiled(cell: Cell, traces: Sequence[Trace]) -> None:
+    """Raise if a call of a network that must be compiled has run on the loop."""
+    for trace in traces:
+        if trace.backend == "loop":
+            reason = next(iter(trace.passed_over.values()), "backend='loop'")
+            raise BackendError(f"require='compiled', and {type(cell).__name__} ran on the loop: {reason}")
+
+
 def check_forward(net: Recurrent) -> None:
     if net.direction != "forward":
         raise OptionError(f"one step at a time needs direction='forward', this network has {net.direction!r}")
@@ -126,6 +145,7 @@ class Recurrent(nn.Module):
     depth          MLPs before, inside, between and after recurrent layers: Depth(…)
     init           initialisation scheme of the weights, or Init(…), which also sets the initial state
     bptt, backend  as in scan; the attribute `matmul_dtype` can be set later
+    require        "compiled" refuses a cell or a call that would run on the loop
 
     The dataclasses are in recur.nn.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`, so
     that state dicts are exchangeable.
@@ -134,6 +154,10 @@ class Recurrent(nn.Module):
     >>> net(torch.randn(2, 5, 3), lengths=[5, 3]).outputs.shape
     torch.Size([2, 5, 8])
     """
+
+    require: str = ""
+    if TYPE_CHECKING:
+        __call__: Callable[..., RecurrentOutput]
 
     def __init__(
         self,
@@ -152,6 +176,7 @@ class Recurrent(nn.Module):
         init: str | Init = "torch",
         bptt: str | BPTT = "full",
         backend: str = "auto",
+        require: str = "",
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -183,6 +208,7 @@ class Recurrent(nn.Module):
             self.cell = DeepTransition(self.cell, depth.transition)
         check_init(self.cell, self.init, bias)
         check_dropout(self)
+        self.require = check_required(self.cell, require, bias)
         H, bottom = self.hidden_size, self.hidden_size if depth.input else self.input_size
         check_weights_fit(self.cell.shapes(bottom, H, bias, self.projection), self.num_layers, device, dtype)
         self._names = self._weight_names()
@@ -355,6 +381,8 @@ class Recurrent(nn.Module):
             outputs = apply_mlp(self.between(layer), outputs, padding)
             below = outputs + below if self.connections.residual and layer else outputs
             every.append(below)
+        if self.require:
+            check_compiled(self.cell, [one.trace for one in scanned])
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return RecurrentOutput(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))

@@ -176,7 +176,7 @@ def one_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tens
     if state is not None:
         _check_state(net, x, state)
     packed = get_packed_weights(net, x, check_matmul_dtype(net.matmul_dtype))
-    if packed.stack is not None:
+    if packed.stack is not None and len(x):
         return _native_step(net, packed.stack, x, state)
     if packed.on_gpu is not None and len(x):
         return _gpu_step(net, packed.on_gpu, x, state)
@@ -262,7 +262,7 @@ class Stream:
         if self._slots is not None:  # until now: an option of the network has changed
             kept, self._slots = self.state, None
             self.state = kept
-        if stack is None:
+        if stack is None or not self.rows:
             outputs, self.state = one_step(self.net, x, self._buffers[0])
             return outputs
         stack.step(x.contiguous(), self._addresses[0])

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -23,11 +25,11 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import State
-from recur.compat import constant_when_compiled, records_for_others
+from recur.compat import constant_when_compiled, in_transform, records_for_others
 from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
 from recur.compiler.stage_tracing import staged
-from recur.errors import BackendError, unknown
+from recur.errors import BackendError, RecurLoopWarning, unknown
 from recur.ops import chunk, loop, operator, parallel, torch_backend
 from recur.ops.call import ScanCall
 from recur.ops.loop import differentiate_by_loop
@@ -253,6 +255,26 @@ def check_backend(backend: object) -> None:
         raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
 
 
+_WARNED: set[tuple[str, str]] = set()
+"""Cells and reasons that were warned of."""
+
+
+@constant_when_compiled
+def _warn_of_loop(name: str, reason: str) -> None:
+    """Warn once that a cell runs on the loop, with the reason."""
+    if (name, reason) not in _WARNED:
+        _WARNED.add((name, reason))
+        frame, level = sys._getframe(1), 2
+        while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in ("recur", "torch"):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(
+            f"{name} runs on the loop, one step at a time in PyTorch, which is slow: {reason}. A step of pointwise "
+            "operations on its arguments is compiled; backend='loop' accepts the loop without this warning",
+            RecurLoopWarning,
+            stacklevel=level,
+        )
+
+
 def choose_backend(call: ScanCall, backend: str) -> Backend:
     """Return the backend that runs a call, and record the choice in its trace.
 
@@ -272,6 +294,10 @@ def choose_backend(call: ScanCall, backend: str) -> Backend:
                 reason = module.slower_reason(call)
             if reason is None:
                 call.trace.backend = name
+                if module is loop and not in_transform():
+                    slow = (CUDA if call.x.is_cuda else NATIVE).unsupported_reason(call)
+                    if slow is not None:
+                        _warn_of_loop(type(call.cell).__name__, slow)
                 return module
             call.trace.passed_over[name] = reason
     check_backend(backend)

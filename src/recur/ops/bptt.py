@@ -18,8 +18,8 @@ copy j; the loss of step t counts in the copy whose window ends at t. No kernel 
 τ times the time and memory of a truncated pass; see docs/performance.md.
 
 Steps count from 0 in scan order. Windows count from the start of each sequence, so a reset inside a row gives the same
-result as two separate sequences. ξ is 1 before the first step of a sequence in all modes: that edge leads to a learned
-or carried state, which the caller may detach.
+result as two separate sequences. In the modes with a name, ξ_0 = 1: the edge before the first step of a sequence leads
+to a learned or carried state, which the caller may detach. A given tensor ξ multiplies that edge too, by its ξ_0.
 
 `clip` bounds the carried gradient: after ξ, the gradient of each sequence, over all states of the cell, is scaled to
 a norm of at most θ, g ← min(1, θ/‖g‖) g. This clips inside the backward pass, step by step. To clip the gradient of the

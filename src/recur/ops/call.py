@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,18 @@ from recur.ops.trace import Trace
 
 StepXi = float | Tensor | None
 """ξ of one step: None if it is 1, a number if all segments share it, otherwise a column."""
+
+
+class _computed_once:  # used as a decorator
+    """functools.cached_property without its lock, which torch.compile cannot trace."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self.compute, self.name = compute, compute.__name__
+
+    def __get__(self, call: Any, owner: type | None = None) -> Any:
+        value = self.compute(call)
+        setattr(call, self.name, value)  # found before this descriptor from now on
+        return value
 
 
 @dataclass
@@ -68,34 +79,37 @@ class ScanCall:
             step_inputs=tuple(part.to(dtype) for part in self.step_inputs),
         )
 
-    @functools.cached_property
+    @_computed_once
     def sizes(self) -> list[int]:
         """The number of segments that take step k; never increasing. The sum is N."""
         B, T, _ = self.x.shape
         return [B] * T if self.packing is None else self.packing.sizes
 
-    @functools.cached_property
+    @_computed_once
     def state(self) -> State:
         """(S, H) each: the start of every segment, zeros included."""
         return self.start if self.start is not None else self.cell.start(self.x, self.sizes[0], self.widths)
 
-    @functools.cached_property
+    @_computed_once
     def data(self) -> Tensor:
         """(N, D): the inputs in packed order."""
         if self.packing is not None:
             return self.packing.pack(self.x)
         return self.x.transpose(0, 1).reshape(-1, self.x.shape[-1])
 
-    @functools.cached_property
+    @_computed_once
     def edges(self) -> list[StepXi]:
         """ξ of every step; see `StepXi`."""
         if self.xi is None:
             return [None] * len(self.sizes)
         edges: list[StepXi] = []
         for xi in self.xi.split(self.sizes):
+            column = xi.to(self.x.device, self.x.dtype)[:, None]
+            if torch.compiler.is_compiling():  # a graph cannot depend on the numbers
+                edges.append(column)
+                continue
             first = float(xi[0])
             alike = bool((xi == first).all())
-            column = xi.to(self.x.device, self.x.dtype)[:, None]
             edges.append((None if first == 1 else first) if alike else column)
         return edges
 
@@ -149,13 +163,6 @@ class ScaleGradient(torch.autograd.Function):
         ctx.xi, ctx.clip = inputs[:2]
 
     @staticmethod
-    def jvp(ctx: Any, _xi: None, _clip: None, *tangents: Tensor) -> State:
-        """Multiply the tangent by ξ: the transpose of the backward pass."""
-        if ctx.clip is not None:
-            raise OptionError("bptt: clip bounds the gradient of a backward pass; a forward-mode derivative has none")
-        return tuple(tangent * ctx.xi for tangent in tangents)
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         carried = list(grads) if ctx.xi is None else [grad * ctx.xi for grad in grads]
         if ctx.clip is not None:
@@ -164,12 +171,23 @@ class ScaleGradient(torch.autograd.Function):
         return None, None, *carried
 
 
+class ScaleTangent(ScaleGradient):
+    """`ScaleGradient` with a forward-mode derivative, which torch.compile cannot trace."""
+
+    @staticmethod
+    def jvp(ctx: Any, _xi: None, _clip: None, *tangents: Tensor) -> State:
+        """Multiply the tangent by ξ: the transpose of the backward pass."""
+        if ctx.clip is not None:
+            raise OptionError("bptt: clip bounds the gradient of a backward pass; a forward-mode derivative has none")
+        return tuple(tangent * ctx.xi for tangent in tangents)
+
+
 GivenState = Tensor | Sequence[Tensor]
 """A state as callers give it: one tensor if the cell has one state, otherwise a sequence or named tuple of tensors."""
 
 
 def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
-    """Check x (B, T, D), and return B, T and D."""
+    """Check x (B, T, D), and return B, T and D. `scan` gives a batch of no rows one row."""
     if not isinstance(x, Tensor):
         raise ShapeError(f"{_who(cell)}: x must be a tensor (B, T, D), got {type(x).__name__}")
     check_dense(cell, "x", x)
@@ -222,22 +240,21 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
     dtype, device = x.dtype, x.device
     for name, value in weights.items():
         if value.dtype != dtype or value.device != device or value.layout is not torch.strided:
-            check_like(cell, name, value, x)
+            check_like(cell, name, value, x, weight=True)
     return cell.widths(H, projection)
 
 
-def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
+def check_like(cell: Cell, name: str, value: Tensor, x: Tensor, weight: bool = False) -> None:
+    """Raise if a tensor has another dtype or device than x; weight: it belongs to the layer, and x may be wrong."""
     check_dense(cell, name, value)
     if value.dtype != x.dtype:
-        raise DtypeError(
-            f"{_who(cell)}: x is {_dtype(x)} and {name} {_dtype(value)}; "
-            f"convert x with x.to({value.dtype}) or the layer with layer.to({x.dtype})"
-        )
+        cure = f"x with x.to({value.dtype}) or the layer with layer.to({x.dtype})"
+        cure = cure if weight else f"{name} with .to({x.dtype})"
+        raise DtypeError(f"{_who(cell)}: x is {_dtype(x)} and {name} {_dtype(value)}; convert {cure}")
     if value.device != x.device:
-        raise DeviceError(
-            f"{_who(cell)}: x is on {x.device} and {name} on {value.device}; "
-            f"move x with x.to('{value.device}') or the layer with layer.to('{x.device}')"
-        )
+        cure = f"x with x.to('{value.device}') or the layer with layer.to('{x.device}')"
+        cure = cure if weight else f"{name} with .to('{x.device}')"
+        raise DeviceError(f"{_who(cell)}: x is on {x.device} and {name} on {value.device}; move {cure}")
 
 
 def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequence[int], x: Tensor) -> State:
@@ -294,7 +311,7 @@ def check_step_inputs(cell: Cell, inputs: Mapping[str, Tensor] | None, x: Tensor
 
 
 def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T: int) -> Tensor | None:
-    """Check lengths, one per row in 1 … T, and return them on the CPU."""
+    """Check lengths, one per row in 0 … T, and return them on the CPU."""
     if lengths is None:
         return None
     if isinstance(lengths, Tensor):
@@ -310,8 +327,8 @@ def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T:
         raise ShapeError(f"{_who(cell)}: lengths must be one for each row, (B={B},), got {tuple(given.shape)}")
     given = given.long()
     low, high = int(given.min()), int(given.max())
-    if low < 1 or high > T:
-        raise OptionError(f"{_who(cell)}: lengths must lie in 1 … T={T}, got {low if low < 1 else high}")
+    if low < 0 or high > T:
+        raise OptionError(f"{_who(cell)}: lengths must lie in 0 … T={T}, got {low if low < 0 else high}")
     return given
 
 

@@ -32,8 +32,13 @@ from recur.errors import BackendError
 from recur.ops.call import ScaleGradient, ScanCall
 from recur.ops.parallel import SegmentBlocks, affine_scan
 
-CHUNK = {"none": 64, "scalar": 64, "vector": 16}
-"""The number of steps of a chunk, by the class of the decay: a vector decay needs K masks of chunk × chunk."""
+CHUNK, SMALL_CHUNK = 64, 16
+"""The number of steps of a chunk; the small one for a decay over K that is too strong for two factors: it needs K masks
+of chunk × chunk."""
+
+STRONGEST = {torch.float32: 60.0, torch.float64: 300.0}
+"""The largest −log of a cumulated decay over a chunk for which G_{t−1} / G_s is the product of two factors, one of t
+and one of s, about the middle of the chunk: none of them overflows."""
 
 SHORTEST = 4
 """`auto` takes the loop for fewer steps."""
@@ -107,12 +112,13 @@ def run_block(
     xi      (B, T): factors of the carried gradient
     """
     B, T, _ = share.shape
+    xi = None if xi is None else xi.to(share.device, share.dtype)  # it is drawn on the CPU
     x = cell.tuple_of("x")._make(cell.split(share))
     mask = None if ended is None else ended[..., None, None]
     m_start = None
     if cell.stabilised:
         m_start = share.new_zeros(B, dims.heads, 1) if start is None else start[2][..., None]
-    maximum = running_maximum if xi is None else functools.partial(truncated_maximum, xi.to(share.dtype))
+    maximum = running_maximum if xi is None else functools.partial(truncated_maximum, xi)
     form = trace_matrix(cell, x, w, dims.K, mask, m_start, maximum)
     S0 = (
         share.new_zeros(B, dims.heads, dims.K, dims.columns)
@@ -147,13 +153,16 @@ def solve_form(form: NormalForm, dims: Dims, S0: Tensor, xi: Tensor | None = Non
     log_a = None
     if form.log_a is not None:
         log_a = form.log_a.transpose(1, 2).reshape(B * heads, T, -1)
-    size = min(CHUNK[form.decay], T)
-    rows = None if xi is None else xi.to(S0.dtype).repeat_interleave(heads, 0)
+    size, factored = min(CHUNK, T), False
+    if form.decay == "vector":
+        fitting = [steps for steps in (size, SMALL_CHUNK) if xi is None and is_weak(log_a, steps)]
+        size, factored = (fitting[0], True) if fitting else (min(SMALL_CHUNK, T), False)
+    rows = None if xi is None else xi.repeat_interleave(heads, 0)
     start = S0.reshape(B * heads, dims.K, V)
     if in_transform():
         E, last = solve_composite(log_a, P, R, A, U, start, size)
     else:
-        E, last = ChunkScan.apply(size, rows, log_a, P, R, A, U, start)
+        E, last = ChunkScan.apply(size, factored, rows, log_a, P, R, A, U, start)
     reads = E.view(B, heads, T, len(form.R), V).transpose(1, 2).unbind(-2)
     return list(reads), last.view(B, heads, dims.K, V)
 
@@ -182,6 +191,14 @@ def _number(value: Tensor | float, like: Tensor) -> Tensor:
 # The chunkwise form ---------------------------------------------------------------------------------------
 
 
+def is_weak(log_a: Tensor | None, size: int) -> bool:
+    """Return True if no decay over a chunk is stronger than STRONGEST."""
+    if log_a is None or in_transform():
+        return False
+    with torch.no_grad():
+        return bool(chunked(log_a, size).sum(2).min() > -STRONGEST[log_a.dtype])
+
+
 class Decays(NamedTuple):
     """Products of decays inside the chunks, (…, C, k); k is 1 or K."""
 
@@ -192,10 +209,12 @@ class Decays(NamedTuple):
     total: Tensor
     """Over the chunk, (…, k)."""
     between: Tensor
-    """Between the steps s and t, both excluded, (…, t, s, k); 0 unless s < t."""
+    """Between the steps s and t, both excluded, (…, t, s, k), 0 unless s < t; only 0 and 1 if there are factors."""
+    factors: tuple[Tensor, Tensor] | None = None
+    """Two factors (…, C, K) of the decay between s and t: of t and of s."""
 
 
-def decays_of(log_a: Tensor | None, like: Tensor) -> Decays:
+def decays_of(log_a: Tensor | None, like: Tensor, factored: bool = False) -> Decays:
     """Return the products of decays of chunks; log_a (…, C, k), like (…, C, M, K)."""
     C = like.shape[-3]
     earlier = torch.ones(C, C, dtype=torch.bool, device=like.device).tril(-1)
@@ -203,14 +222,23 @@ def decays_of(log_a: Tensor | None, like: Tensor) -> Decays:
         one = like.new_ones(C, 1)
         return Decays(one, one, one[0], earlier.to(like.dtype)[..., None])
     shifted = pad(log_a[..., :-1, :], (0, 0, 1, 0))  # the decay of the step before
+    behind = pad(log_a[..., 1:, :], (0, 0, 0, 1)).flip(-2).cumsum(-2).flip(-2)
+    before, total = shifted.cumsum(-2), log_a.sum(-2)
+    if factored:
+        middle = total[..., None, :] / 2
+        factors = (before - middle).exp(), (behind - middle).exp()
+        mask = earlier.to(like.dtype)[..., None]
+        return Decays(before.exp(), behind.exp(), total.exp(), mask, factors)
     table = shifted[..., :, None, :].masked_fill(~earlier.tril(-2)[..., None], 0.0).cumsum(-3)
     between = table.masked_fill(~earlier[..., None], -torch.inf).exp()
-    behind = pad(log_a[..., 1:, :], (0, 0, 0, 1)).flip(-2).cumsum(-2).flip(-2)
-    return Decays(shifted.cumsum(-2).exp(), behind.exp(), log_a.sum(-2).exp(), between)
+    return Decays(before.exp(), behind.exp(), total.exp(), between)
 
 
-def pairs(left: Tensor, decays: Tensor, right: Tensor) -> Tensor:
+def pairs(left: Tensor, ratios: Decays, right: Tensor) -> Tensor:
     """Return Σ_k left_tik decay_tsk right_sjk, (…, t, i, s, j)."""
+    decays = ratios.between
+    if ratios.factors is not None:
+        left, right = left * ratios.factors[0][..., None, :], right * ratios.factors[1][..., None, :]
     if decays.shape[-1] == 1:
         products: Tensor = torch.einsum("...tik,...sjk->...tisj", left, right)
         return products * decays[..., :, None, :, :]
@@ -234,7 +262,7 @@ def solve(
     """
     C, J = R.shape[2], R.shape[3]
     V = U.shape[-1]
-    L = pairs(R, decays.between, P)  # (N, chunks, C, J, C, M)
+    L = pairs(R, decays, P)  # (N, chunks, C, J, C, M)
     reach = R * decays.before[..., None, :]
     late = P * decays.after[..., None, :]
     W, Z = reach, (L.flatten(2, 3).flatten(-2) @ U.flatten(2, 3)).unflatten(2, (C, J))
@@ -282,6 +310,7 @@ class ChunkScan(torch.autograd.Function):
     def forward(
         ctx: Any,
         size: int,
+        factored: bool,
         xi: Tensor | None,
         log_a: Tensor | None,
         P: Tensor,
@@ -293,9 +322,10 @@ class ChunkScan(torch.autograd.Function):
         T = P.shape[1]
         parts = [chunked(part, size) for part in (P, R, U)]
         logs, coefficients = (None if part is None else chunked(part, size) for part in (log_a, A))
-        E, starts, last = solve(logs, parts[0], parts[1], coefficients, parts[2], S0, decays_of(logs, parts[0]))
+        decays = decays_of(logs, parts[0], factored)
+        E, starts, last = solve(logs, parts[0], parts[1], coefficients, parts[2], S0, decays)
         reads = E.flatten(1, 2)[:, :T]
-        ctx.size = size
+        ctx.size, ctx.factored = size, factored
         ctx.set_materialize_grads(True)
         ctx.save_for_backward(xi, log_a, P, R, A, U, S0, E, starts, last)
         return reads, last
@@ -312,12 +342,18 @@ class ChunkScan(torch.autograd.Function):
             made = solve_composite(views[0], views[1], views[2], views[3], views[4], views[5], ctx.size)
             wanted = [part for part in views if part is not None]
             found = iter(torch.autograd.grad(made, wanted, (of_reads, of_last), create_graph=True, allow_unused=True))
-            return None, None, *(None if part is None else next(found) for part in views)
-        return None, None, *adjoint(ctx.size, xi, log_a, P, R, A, U, E, starts, last, of_reads, of_last)
+            return None, None, None, *(None if part is None else next(found) for part in views)
+        return (
+            None,
+            None,
+            None,
+            *adjoint(ctx.size, ctx.factored, xi, log_a, P, R, A, U, E, starts, last, of_reads, of_last),
+        )
 
 
 def adjoint(
     size: int,
+    factored: bool,
     xi: Tensor | None,
     log_a: Tensor | None,
     P: Tensor,
@@ -335,7 +371,7 @@ def adjoint(
     P, R, U, of_reads = (chunked(part, size) for part in (P, R, U, of_reads))
     A = None if A is None else chunked(A, size)
     forward_log = None if log_a is None else chunked(log_a, size)
-    decays = decays_of(forward_log, P)
+    decays = decays_of(forward_log, P, factored)
     back_log, back_R = forward_log, R
     if xi is not None:
         factors = pad(xi, (0, -T % size), value=1.0).unflatten(1, (-1, size))[..., None]
@@ -349,7 +385,7 @@ def adjoint(
     reversed_log = flipped(back_log)
     Y_bar, ends, of_start = solve(
         reversed_log, flipped(back_R), flipped(P), flipped(reversed_A), flipped(of_reads), of_last,
-        decays_of(reversed_log, P),
+        decays_of(reversed_log, P, factored and xi is None),
     )  # fmt: skip
     Y_bar, ends = Y_bar.flip(1, 2), ends.flip(1)  # the gradient of what is written; Λ after the last step of each chunk
     Y = U if A is None else U + A @ E
@@ -358,10 +394,14 @@ def adjoint(
 
     products = torch.einsum("...smv,...tjv->...smtj", Y, E_bar)  # written at s, read at t
     if decays.between.shape[-1] == 1 and back.between.shape[-1] == 1:
+        of_t, of_s = (None, None) if decays.factors is None else (part[..., None, :] for part in decays.factors)
+        late_R, early_P = (back_R, P) if of_t is None or of_s is None else (back_R * of_t, P * of_s)
         to_P = products * back.between[..., 0].transpose(-1, -2)[..., :, None, :, None]
         to_R = products * decays.between[..., 0].transpose(-1, -2)[..., :, None, :, None]
-        P_bar = (to_P.flatten(-4, -3).flatten(-2) @ back_R.flatten(-3, -2)).view_as(P)
-        R_bar = (to_R.flatten(-4, -3).flatten(-2).transpose(-1, -2) @ P.flatten(-3, -2)).view_as(R)
+        P_bar = (to_P.flatten(-4, -3).flatten(-2) @ late_R.flatten(-3, -2)).view_as(P)
+        R_bar = (to_R.flatten(-4, -3).flatten(-2).transpose(-1, -2) @ early_P.flatten(-3, -2)).view_as(R)
+        if of_t is not None and of_s is not None:
+            P_bar, R_bar = P_bar * of_s, R_bar * of_t
     else:
         P_bar = torch.einsum("...smtj,...tsk,...tjk->...smk", products, back.between, back_R)
         R_bar = torch.einsum("...smtj,...tsk,...smk->...tjk", products, decays.between, P)

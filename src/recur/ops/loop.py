@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 from recur.cells.cell import Cell, State, Weights
 from recur.cells.contract import check_step, versions_of
 from recur.errors import BackendError
-from recur.ops.call import FinalStates, ScaleGradient, ScanCall, StepXi, split_inputs
+from recur.ops.call import FinalStates, ScaleGradient, ScaleTangent, ScanCall, StepXi, split_inputs
 from recur.ops.trace import Trace
 
 
@@ -68,7 +68,7 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
             if trace.wanted:
                 product = trace.record_term("weight_hh", product, before, first=taken)
             h = h_of(product.chunk(R, dim=-1))
-        versions = None if outputs else versions_of(s)
+        versions = None if outputs or torch.compiler.is_compiling() else versions_of(s)
         state = cell.advance(x, h, s, own)
         if versions is not None:
             check_step(cell, state, s, versions, units)
@@ -85,7 +85,11 @@ def _carried(state: Sequence[Tensor], xi: StepXi, clip: float | None) -> Sequenc
     """Return the states unchanged; the backward pass multiplies their gradient by ξ and clips it."""
     if isinstance(xi, float) and xi == 0:
         return [part.detach() for part in state]
-    carried: State = ScaleGradient.apply(xi, clip, *state)
+    if torch.compiler.is_compiling():  # which traces a function of one tensor, without its forward-mode derivative
+        whole: Tensor = ScaleGradient.apply(xi, clip, torch.cat(list(state), dim=-1))[0]
+        parts: State = whole.split([part.shape[-1] for part in state], dim=-1)
+        return parts
+    carried: State = ScaleTangent.apply(xi, clip, *state)
     return carried
 
 

@@ -154,6 +154,11 @@ class ScanFunction(torch.autograd.Function):
         return None, *found
 
 
+# The names that torch.profiler shows: those of the operators.
+ScanFunction.__name__ = "recur::scan"
+ScanFunction._backward_cls.__name__ = "recur::scan_backward"  # made by its metaclass
+
+
 def counts(signature: Signature) -> tuple[int, int]:
     """Return how many results are outputs, and how many are outputs or final states."""
     a = load_assembly(signature.cell)

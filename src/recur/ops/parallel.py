@@ -30,7 +30,7 @@ from recur.cells.cell import State
 from recur.compat import below_autograd, in_transform, is_eager
 from recur.compiler import programs
 from recur.compiler.affine import AffineStage, AffineStep, values_of
-from recur.ops.call import ScaleGradient, ScanCall
+from recur.ops.call import ScaleTangent, ScanCall
 from recur.ops.packing import GatherRows, ScatterRows
 
 Matrix: TypeAlias = Sequence[Sequence[Tensor | None]]
@@ -500,4 +500,4 @@ class SegmentBlocks(NamedTuple):
         """Return a state before every step, (N, …); the backward pass multiplies its gradient by ξ."""
         earlier = state[self.earlier] if isinstance(self.earlier, slice) else GatherRows.apply(state, self.earlier)
         before = torch.cat((start, earlier))
-        return before if xi is None else ScaleGradient.apply(xi, None, before)[0]
+        return before if xi is None else ScaleTangent.apply(xi, None, before)[0]

@@ -64,7 +64,7 @@ def scan(
              its first state to P numbers, and weight_hh is (G·H, P)
     state    the states to start from, (B, H) each; `initial` by default
     initial  the start of a new sequence: (B, H) or (H,) each; zero by default, or the cell's own initial values
-    lengths  (B,): row b ends after lengths[b] steps
+    lengths  (B,): row b ends after lengths[b] steps; a row of 0 steps returns the state it starts from
     reset    (B, T), bool: a new sequence starts at this step
     reverse  scan each sequence from its last step to its first; outputs stay at the positions of their inputs
     mask     (B, H): multiplies the state that W multiplies, the same at every step (recurrent dropout)
@@ -99,15 +99,55 @@ def scan(
         if prepared is not None:
             return ScanOutput(*call_cache.run_prepared(prepared, cell, weights, x, state, mode))
 
+    if isinstance(x, Tensor) and not x.is_nested and x.dim() == 3 and not x.shape[0]:
+        options = {"initial": initial, "lengths": lengths, "reset": reset, "mask": mask}
+        rest = {"reverse": reverse, "bptt": bptt, "trace": trace, "backend": backend, "matmul_dtype": matmul_dtype}
+        return _scan_no_rows(cell, weights, x, state, options, rest)
     given = _normalise(cell, weights, x, state, initial, lengths, reset, mask, mode, matmul_dtype, inputs)
     given.training = seed is not None
     if cell.noise:
         given.noise = draw_noise(cell, seed, given.x, given.widths[-1], first_step)
+    if given.lengths is not None and not given.lengths.all():
+        empty = (given.lengths == 0).to(x.device)
+        found = scan(
+            cell, weights, x.masked_fill(empty[:, None, None], 0), state, initial=initial,
+            lengths=given.lengths.clamp_min(1), reset=reset, reverse=reverse, mask=mask, bptt=bptt, trace=trace,
+            backend=backend, matmul_dtype=matmul_dtype, inputs=inputs, seed=seed, first_step=first_step,
+        )  # fmt: skip
+        return _restore_empty(found, given, empty)
     call = _pack(given, reverse, trace)
     chosen = choose_backend(call, backend)
     if signature is not None and (chosen is NATIVE or chosen is CUDA) and not staged(cell):
         call_cache.store(signature, call, chosen)
     return _run(call, chosen)
+
+
+def _scan_no_rows(
+    cell: Cell, weights: Weights, x: Tensor, state: Any, options: dict[str, Any], rest: dict[str, Any]
+) -> ScanOutput:
+    """Scan a batch of no rows: one row of zeros, which is removed, so that all gradients exist and are zero."""
+    if state is not None:
+        check_state(cell, "state", state, 0, check_weights(cell, weights, x), x)
+
+    def one_row(part: Any) -> Any:
+        return torch.cat([part, part.new_zeros(1, *part.shape[1:])]) if part.dim() and not len(part) else part
+
+    given = {name: tree_map(lambda t: one_row(t) if isinstance(t, Tensor) else t, v) for name, v in options.items()}
+    if options["lengths"] is not None:
+        given["lengths"] = [1]
+    state = tree_map(lambda t: one_row(t) if isinstance(t, Tensor) else t, state)
+    found = scan(cell, weights, one_row(x), state, **given, **rest)
+    return ScanOutput(found.outputs[:0], cell.state([part[:0] for part in found.state]), found.trace)
+
+
+def _restore_empty(found: ScanOutput, given: _Arguments, empty: Tensor) -> ScanOutput:
+    """Return results of a scan that gave empty rows one step: zero outputs, and the state that they start from."""
+    start = given.start if given.start is not None else given.cell.start(given.x, len(empty), given.widths)
+    state = [
+        torch.where(empty[:, None], before.to(part.dtype), part)
+        for before, part in zip(start, found.state, strict=True)
+    ]
+    return ScanOutput(found.outputs.masked_fill(empty[:, None, None], 0), given.cell.state(state), found.trace)
 
 
 @dataclass

@@ -62,6 +62,12 @@ class Trace:
             self._batch, self._packing, self._copies, self._turned = tuple(x.shape[:2]), packing, copies, turned
             self._inputs, self._states = x.detach(), {name: [] for name in cell.states}
 
+    def __repr__(self) -> str:
+        words = [f"backend={self.backend!r}"]
+        words += [f"not {name}: {reason}" for name, reason in self.passed_over.items()]
+        words += ["records gradients" if self._pass is None else "has gradients"] * self.wanted
+        return f"Trace({'; '.join(words)})"
+
     @property
     def kernels(self) -> str:
         """The kernels that the backend used, where it has a choice, and why not others."""

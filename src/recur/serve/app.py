@@ -264,6 +264,10 @@ async def predict(registry: Registry, served: ServedModel, request: PredictReque
     if registry.predicting.statistics().tasks_waiting >= registry.limits.requests // 4:
         raise BusyError("too many predictions are waiting; try again in a moment")
 
+    on_bad_rows = options.pop("on_bad_rows", "warn")
+    if served.predictor.takes_lines:
+        options["on_bad_rows"] = on_bad_rows
+
     def work() -> list[JsonObject]:
         try:
             return [to_json(found) for found in served.predictor.predictions(inputs, **options)]

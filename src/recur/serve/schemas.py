@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -254,6 +254,9 @@ class PredictOptions(NullableRequestModel):
     min_p: Fraction | None = None
     stop: Annotated[str, Field(max_length=1000)] | None = None
     marginals: bool | None = None
+    on_bad_rows: Literal["error", "skip", "warn"] | None = None
+    """An input that cannot be read, such as an empty text: refuse the request, leave the input out, or (by default)
+    answer it with `error` and without an output."""
     anomalies: bool | None = None
 
 

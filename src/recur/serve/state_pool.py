@@ -20,6 +20,7 @@ from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.models.classifiers import Classifier, SequenceEncoder, SignalEncoder, SignalTagger
 from recur.models.layers import SignalInput
+from recur.models.multilabel import MultiLabelClassifier
 from recur.models.tagger import OutputTagger, Tagger, WordTagger
 from recur.nn import FeedForward, Recurrent
 from recur.nn.streaming import get_packed_weights
@@ -157,6 +158,8 @@ def make_step_network(predictor: Predictor[Any]) -> StepNetwork:
         return LanguageNetwork(model, predictor.device)
     if not isinstance(model, Classifier | Tagger | SignalTagger | OutputTagger):
         raise OptionError(f"{name} is of the task {predictor.task.name}, whose models cannot be stepped")
+    if isinstance(model, MultiLabelClassifier):
+        raise OptionError(f"{name} gives several labels per text, and a step of a session one: use /v1/predict")
     if (direction := model.options.direction) != "forward":
         raise OptionError(f"{name} reads in direction {direction!r}: it needs the whole input before its first output")
     if isinstance(model, SignalEncoder):

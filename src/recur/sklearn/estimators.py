@@ -28,8 +28,24 @@ from recur.tasks import options_class
 
 Array = np.ndarray[Any, Any]
 
-LEFT_OUT = ("texts", "valid", "test", "seed")
-"""Options of the task that `fit` has under other names."""
+LEFT_OUT = (
+    *(
+        "texts",
+        "valid",
+        "test",
+        "seed",
+        "encoding",
+        "on_bad_rows",
+        "delimiter",
+        "header",
+        "text",
+        "label",
+        "id",
+        "group",
+    ),
+    *("words", "tags", "sentence", "valid_fraction", "test_fraction", "multi_label", "decimal", "date_format"),
+)
+"""Options of the task that `fit` has under other names, or that are for files."""
 
 
 class Estimator(BaseEstimator):
@@ -155,7 +171,14 @@ class RecurClassifier(ClassifierMixin, Estimator):
     own = {"random_state": None, "validation_fraction": 0.1}
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit to texts X and their classes y, of any type."""
+        """Fit to texts X and their classes y, of any type.
+
+        For several labels per text, y is a matrix (texts, labels) of 0 and 1, as scikit-learn has it, or a list of
+        lists of labels; `predict` returns the same kind.
+        """
+        if (several := _label_sets(y)) is not None:
+            return self._fit_several(column_of(X), *several)
+        self.multilabel_ = False
         texts, labels = column_of(X), column_of(y)
         check_lengths(texts, labels)
         names = [single_line(format_cell(label)).strip() for label in labels]
@@ -171,19 +194,58 @@ class RecurClassifier(ClassifierMixin, Estimator):
         self._order = [by_name[name] for name in self.model_.classes]
         return self
 
+    def _fit_several(self, texts: list[Any], sets: list[list[str]], classes: list[Any], matrix: bool) -> Self:
+        check_lengths(texts, sets)
+        self.multilabel_, self._matrix = True, matrix
+        self.classes_ = np.asarray(classes)
+        options = self._options()
+        groups = [labels[0] if labels else "" for labels in sets]
+        held = _held_out(len(texts), self.validation_fraction, options.get("seed", 0), groups)
+        self.model_ = fit_model(task=self.task, multi_label=True, **_parts(texts, sets, held), **options)
+        names = [single_line(format_cell(label)).strip() for label in classes]
+        self._order = [names.index(name) for name in self.model_.classes]
+        return self
+
     def predict_proba(self, X: Any) -> Array:
-        """Return probabilities (texts, classes) in the order of `classes_`."""
+        """Return probabilities (texts, classes) in the order of `classes_`; rows sum to 1 unless texts have several
+        labels."""
         check_is_fitted(self, "model_")
         found = self.model_.probabilities(_texts(X))
         probabilities = np.zeros((len(found), len(self.classes_)))
         probabilities[:, self._order] = [list(one.values()) for one in found]
         return probabilities
 
-    def predict(self, X: Any) -> Array:
-        """Return the most likely class of each text."""
+    def predict(self, X: Any) -> Any:
+        """Return the most likely class of each text; for several labels per text, what `fit` was given: a matrix of 0
+        and 1, or lists of labels."""
         chances = self.predict_proba(X)
+        if self.multilabel_:
+            thresholds = np.full(len(self.classes_), 2.0)  # a label that no training text has is never predicted
+            thresholds[self._order] = self.model_.thresholds.numpy()
+            chosen = chances >= thresholds
+            if self._matrix:
+                return chosen.astype(np.int64)
+            return [self.classes_[row].tolist() for row in chosen]
         likeliest: Array = self.classes_[chances.argmax(1)]
         return likeliest
+
+
+def _label_sets(y: Any) -> tuple[list[list[str]], list[Any], bool] | None:
+    """Return the labels of each text, all labels, and whether y is a matrix; None if each text has one label."""
+    if is_frame(y) and len(y.columns) > 1:
+        names: list[Any] = [str(name) for name in y.columns]
+        matrix = np.stack([np.asarray(column) for column in columns_of(y).values()], axis=1)
+    elif isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1:
+        matrix, names = y, list(range(y.shape[1]))
+    elif isinstance(y, Sequence) and not isinstance(y, str) and any(isinstance(v, list | tuple | set) for v in y):
+        sets = [sorted({single_line(format_cell(label)).strip() for label in labels}) for labels in y]
+        return sets, sorted({label for labels in sets for label in labels}), False
+    else:
+        return None
+    if not np.isin(matrix, (0, 1)).all():
+        raise TextError("y of several columns must be 0 or 1: a column for each label")
+    written = [single_line(format_cell(name)).strip() for name in names]
+    return [[written[k] for k in np.flatnonzero(row)] for row in matrix], names, True
 
 
 def _texts(X: Any) -> list[Any]:

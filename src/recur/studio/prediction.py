@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recur.baselines.forecasts import SeasonalNaive
+from recur.data.csv_files import format_row
+from recur.data.series import fill
 from recur.data.text import SPECIALS
+from recur.data.text.labelled import LABEL_MARK
 from recur.data.text.treebanks import parse_tree, read_trees
 from recur.diagnostics import Subject
 from recur.diagnostics.task_probes import JUDGES, MOST, judge
@@ -22,9 +25,10 @@ from recur.i18n import Message
 from recur.nn import Recurrent
 from recur.serve.http import RequestModel, check_range, finite_or_none, validate
 from recur.studio.loaded_model import LoadedModel, shown_text
-from recur.tasks.common.batching import split
+from recur.tasks.classify.multilabel import MultiLabelPredictor
 from recur.tasks.common.classification import class_names, confusion
 from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.splits import split
 from recur.tasks.forecast.task import parse_series
 from recur.tasks.language.predictor import Language
 from recur.utils.types import JsonObject
@@ -32,6 +36,7 @@ from recur.utils.types import JsonObject
 KINDS = {
     "Language": "text",
     "TextClassifier": "classes",
+    "MultiLabelPredictor": "classes",
     "SignalClassifierPredictor": "numbers",
     "ImageClassifier": "image",
     "TextTagger": "tags",
@@ -91,6 +96,11 @@ def _data(predictor: Predictor[Any]) -> Any:
 
 def _texts(predictor: Predictor[Any]) -> list[FormExample]:
     names = _names(predictor)
+    if isinstance(predictor, MultiLabelPredictor):
+        return [
+            FormExample(example.text, LABEL_MARK.join(names[k] for k in example.labels))
+            for example in _data(predictor).valid
+        ]
     return [FormExample(example.text, names[example.label]) for example in _data(predictor).valid]
 
 
@@ -117,10 +127,12 @@ def _series_examples(predictor: Predictor[Any]) -> list[FormExample]:
     found = []
     for one, parts in list(zip(data.panel.series, data.splits, strict=True))[:EXAMPLES]:
         end = max(parts.valid - task.horizon, min(len(one), 2 * task.season + 2))
+        while end > 1 and np.isnan(one.values[end - 1]).all():
+            end -= 1  # a series ends at its last value: behind a missing one the forecast would begin earlier
         begin = max(0, (end - ROWS) // task.season * task.season)
         dates, ahead = data.panel.dates(one), end if not data.panel.future else min(end + task.horizon, len(one.future))
         header = [*(["date"] if dates else []), *data.panel.targets, *data.panel.future, *data.panel.past]
-        lines = [",".join(header)]
+        lines = [format_row(header)]
         for t in range(begin, ahead):
             known = (one.values[:end], one.future, one.past[:end])
             cells = [v for part in known for v in (part[t] if t < len(part) else [math.nan] * part.shape[1])]
@@ -450,9 +462,9 @@ def _predict_series(predictor: Predictor[Any], given: str) -> JsonObject:
     panel = parse_series(task.options, given.split("\n"), "the table")
     one = panel.series[0]
     values = one.values[:, 0]
-    observed = np.where(np.isnan(values), np.nanmean(values), values)
-    season = task.season if len(observed) >= task.season else 1
-    naive = SeasonalNaive(season)(observed[:, None], np.array([len(observed)]), task.horizon)[0, :, 0]
+    season = task.season if len(values) >= task.season else 1
+    observed = fill(values[:, None], season)
+    naive = SeasonalNaive(season)(observed, np.array([len(observed)]), task.horizon)[0, :, 0]
     first = [row for row in rows if row["series"] == one.id and row["target"] == panel.targets[0]]
     dates = panel.dates(one)
     if not dates:  # the page counts the steps itself

@@ -77,7 +77,7 @@ def evaluate_best(trainer: Trainer) -> None:
 
     def measured() -> tuple[Metrics, float]:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):  # a new model draws weights
-            best = trainer.task.new_model(trainer.run.vocabs).to(trainer.device).eval()
+            best = trainer.task.new_model(trainer.run.vocabs).float().to(trainer.device).eval()
             trainer.run.load_weights(best)
             with autocast_in(trainer.stepper.precision, trainer.device):
                 found = trainer.task.validate(best, trainer.data).metrics

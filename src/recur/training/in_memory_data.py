@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recur.data.frames import DEFAULT_COLUMNS, is_in_memory, write_data
+from recur.data.frames import EXTRA_COLUMNS, column_roles, has_label_lists, is_in_memory, write_data
 from recur.errors import OptionError
 from recur.i18n import Message
 from recur.runs import data_folder
@@ -42,7 +42,11 @@ class InMemoryData(NamedTuple):
         """Write the data to files inside of a run's folder; return the options, with the names of these files."""
         fields, cls = self.task_options(task), self._options_class(task)
         make_options(task, fields)  # an invalid option is reported before anything is written
-        columns = {name: str(value) for name, value in self.options.items() if name not in fields}
+        columns = {name: str(value) for name, value in self.options.items() if name in column_roles(cls.reads)}
+        columns = {name: value for name, value in columns.items() if name not in fields}
+        fields |= {role: role for role in EXTRA_COLUMNS.get(cls.reads, ()) if role in columns}
+        if cls.reads == "labelled" and "multi_label" in cls.names() and has_label_lists(self.parts["texts"], columns):
+            fields.setdefault("multi_label", True)
         with data_folder(run) as folder:
             for part, given in self.parts.items():
                 path, notes = write_data(cls.reads, given, folder, "train" if part == "texts" else part, columns)
@@ -54,8 +58,7 @@ class InMemoryData(NamedTuple):
 
     def task_options(self, task: str) -> dict[str, Any]:
         """Return the options without the names of columns."""
-        cls = self._options_class(task)
-        columns = [name for name in DEFAULT_COLUMNS.get(cls.reads, ("text",)) if name not in cls.names()]
+        columns = column_roles(self._options_class(task).reads)
         return {name: value for name, value in self.options.items() if name not in columns}
 
     @staticmethod

@@ -87,7 +87,8 @@ def train(
         Schedule(settled.schedule, settled.warmup_steps)  # an invalid option is reported before anything is written
         reader: Task[Any, Any, Any, Any] = task_of(settled)
         data = start.read(reader)
-        callback(Event("data", {"text": reader.describe(data)}))
+        said = [reader.describe(data), reader.reading.note()]
+        callback(Event("data", {"text": "; ".join(filter(None, said))}))
         options, notes = resolve_options(requested, settled, data, group)
         for note in notes:
             callback(Event("note", {"text": note}))

@@ -189,7 +189,7 @@ class Trainer:
         # Equal seeds give equal runs only in this order. The weights are drawn right after the seed is set, by all
         # ranks alike; only then does each rank get its own seed for dropout.
         torch.manual_seed(o.seed)
-        self.model = task.new_model(run.vocabs).to(self.device)
+        self.model = task.new_model(run.vocabs).float().to(self.device)  # whatever the default dtype is
         task.start(self.model, data)
         group.seed(o.seed)
         self.parameters = list(self.model.parameters())

@@ -21,6 +21,9 @@ NPZ_ARRAYS = 1000
 GZIP_RATIO, GZIP_BYTES = 30, 1 << 20
 """A .gz unpacks to at most GZIP_RATIO times its size plus GZIP_BYTES. Text shrinks to a third or a tenth."""
 
+ZSTD_WINDOW = 1 << 27
+"""Bytes of memory that a .zst may ask for while it is unpacked; it unpacks to as much as a .gz does."""
+
 FREE_ITEMS, BYTES_PER_ITEM, MOST_ITEMS = 1 << 16, 8, 1 << 22
 """A file holds FREE_ITEMS images or sequences plus one per BYTES_PER_ITEM bytes at most, and never over MOST_ITEMS."""
 
@@ -65,6 +68,15 @@ LOG_RECORDS, LOG_LINE = 1 << 16, 1 << 20
 
 KEY_PARTS = 32
 """Parts of a dotted TOML key: the standard library's parser takes time that grows with the square of this number."""
+
+# Tables ----------------------------------------------------------------------------------------------------------
+
+TABLE_BYTES, TABLE_CELLS, TABLE_COLUMNS = 1 << 30, 1 << 26, 1 << 14
+"""Bytes of a table, unpacked; its cells (about 60 bytes each in memory) and columns."""
+
+SHEET_BYTES, SHEET_RATIO = 1 << 24, 200
+"""A part of an .xlsx unpacks to at most SHEET_RATIO times its packed size plus SHEET_BYTES. A sheet of equal rows
+shrinks to a hundredth."""
 
 # Checkpoints and tokenizers --------------------------------------------------------------------------------------
 

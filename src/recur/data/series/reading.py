@@ -8,7 +8,7 @@ rows   one row per series
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,12 +16,15 @@ from typing import Literal
 
 import numpy as np
 
-from recur.data.csv_files import MISSING, CsvRow, Date, DateFormat, parse_date, parse_number, parse_numbers, read_table
+from recur.data.csv_files import MISSING, CsvRow, Date, DateFormat, parse_date, parse_number, parse_numbers
+from recur.data.locales import LocaleFormat, localise
+from recur.data.reading import Reading
 from recur.data.series.dates import Frequency, infer_frequency, too_sparse
 from recur.data.series.panel import Panel, Series
 from recur.data.text.labelled import numbered_lines
 from recur.data.text.recognition import find_id_column, has_series_per_row
 from recur.data.text.stream import Floats, Ids
+from recur.data.text.tables import PACKED, TABLES, Table, delimited, is_delimited, is_table, read_table
 from recur.errors import OptionError, TextError, shown, unknown
 from recur.i18n import Message
 
@@ -64,16 +67,7 @@ def resolve_columns(name: str, header: list[str], rows: list[CsvRow], columns: S
     first = [row.cells[0] for row in rows[:MAX_INSPECTED_ROWS]]
     if layout == "rows" or (layout == "auto" and not columns.named and has_series_per_row(header, first)):
         return replace(columns, layout="rows", id=columns.id or header[0])
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise TextError(
-                Message(
-                    "{where}: {n} columns, where the header has {m}",
-                    where=f"{name}:{line}",
-                    n=len(cells),
-                    m=len(header),
-                )
-            )
+    rows = [CsvRow(line, [*cells, *[""] * (len(header) - len(cells))]) for line, cells in rows]
     if layout == "auto":
         date = _date_column(header, rows, columns)
         layout = "long" if _id_column(header, rows, columns, date) else "wide"
@@ -176,16 +170,22 @@ def _id_column(header: list[str], rows: list[CsvRow], columns: SeriesColumns, da
     return find_id_column({name: [row.cells[place] for row in rows] for name, place in free.items()}, date) or ""
 
 
+MOSTLY = 0.9
+"""Least share of the cells of a column that decide its kind; the others are bad cells, which are reported."""
+
+
 def _is_dates(rows: list[CsvRow], place: int) -> bool:
-    """Return True if all cells are written as dates, not as numbers."""
-    found = (parse_date(row.cells[place]) for row in rows[:MAX_INSPECTED_ROWS])
-    return all(date is not None and date.form != "number" for date in found)
+    """Return True if the cells are written as dates, not as numbers."""
+    cells = [row.cells[place] for row in rows[:MAX_INSPECTED_ROWS]]
+    found = [parse_date(cell) for cell in cells if cell]
+    good = sum(date is not None and date.form != "number" for date in found)
+    return bool(found) and good >= MOSTLY * len(found)
 
 
 def _is_numbers(rows: list[CsvRow], place: int) -> bool:
-    """Return True if all cells are numbers or missing, and at least one is a number."""
+    """Return True if the cells are numbers or missing, and at least one is a number."""
     cells = [cell for row in rows if (cell := row.cells[place]).lower() not in MISSING]
-    return bool(cells) and all(parse_number(cell) is not None for cell in cells)
+    return bool(cells) and sum(parse_number(cell) is not None for cell in cells) >= MOSTLY * len(cells)
 
 
 def _is_static(rows: list[CsvRow], place: int, ids: int) -> bool:
@@ -218,44 +218,128 @@ class _ParsedFile:
     form: DateFormat | None
 
 
-def read_panel(names: Sequence[str], columns: SeriesColumns | None = None) -> Panel:
+def read_panel(names: Sequence[str], columns: SeriesColumns | None = None, reading: Reading | None = None) -> Panel:
     """Read files as one panel. A wide file is one series, named like the file."""
-    files = [_parse([line for _, line in numbered_lines(name)], name, columns or SeriesColumns()) for name in names]
-    return _panel(files)
+    reading = reading or Reading()
+    files = [_parse(_table_of(name, reading), name, columns or SeriesColumns(), reading) for name in names]
+    return _panel(files, reading)
 
 
-def parse_panel(lines: Iterable[str], name: str, columns: SeriesColumns | None = None) -> Panel:
+def parse_panel(
+    lines: Iterable[str], name: str, columns: SeriesColumns | None = None, reading: Reading | None = None
+) -> Panel:
     """Parse the lines of one file as a panel."""
-    return _panel([_parse(lines, name, columns or SeriesColumns())])
+    reading = reading or Reading()
+    return _panel([_parse(delimited(lines, name, reading), name, columns or SeriesColumns(), reading)], reading)
+
+
+def _table_of(name: str, reading: Reading) -> Table:
+    if is_table(name) and not is_delimited(name):
+        return read_table(name, reading)
+    return delimited((line for _, line in numbered_lines(name, reading)), name, reading)
 
 
 # A file ---------------------------------------------------------------------------------------------------------
 
 
-def _parse(lines: Iterable[str], name: str, columns: SeriesColumns) -> _ParsedFile:
-    header, rows = read_table(lines, name, ragged=True)
+def _parse(table: Table, name: str, columns: SeriesColumns, reading: Reading) -> _ParsedFile:
+    header, rows = _header_and_rows(table, name, reading)
+    given = LocaleFormat("." if table.typed else reading.decimal, reading.date_format)
+    found = localise(header, rows, given, (columns.id, *columns.static), name=name)
+    reading.decimal, reading.date_format = reading.decimal or found.decimal, reading.date_format or found.dates
     columns = resolve_columns(name, header, rows, columns)
     if columns.layout == "rows":
-        return _parse_rows(name, header, rows, columns)
+        return _parse_rows(name, header, rows, columns, reading)
+    rows = list(_whole_rows(name, header, rows, columns, reading))
     places = {column: k for k, column in enumerate(header)}
-    dates, form = _dates(name, columns.date, rows, places[columns.date]) if columns.date else ([], None)
+    dates: list[Date] = []
+    form: DateFormat | None = None
+    if columns.date:
+        rows, dates, form = _dates(name, columns.date, rows, places[columns.date], reading)
     groups: dict[str, list[int]] = {}
     if columns.layout == "long":
         for k, row in enumerate(rows):
             groups.setdefault(row.cells[places[columns.id]], []).append(k)
     else:
         groups[stem_of(name)] = list(range(len(rows)))
-    table = {column: _column(name, column, rows, places[column]) for column in _numeric(columns)}
-    parts = [_part(name, id_, rows, at, columns, places, table, dates) for id_, at in groups.items()]
+    numbers = {column: _column(name, column, rows, places[column], reading) for column in _numeric(columns)}
+    parts = [_part(name, id_, rows, at, columns, places, numbers, dates) for id_, at in groups.items()]
     return _ParsedFile(name, columns, parts, form)
+
+
+def _header_and_rows(table: Table, name: str, reading: Reading) -> tuple[list[str], list[CsvRow]]:
+    """Return the column names and the rows below them; an empty row in the middle becomes a row of missing values."""
+    rows = [CsvRow(row.line, [cell.strip() for cell in row.cells]) for row in table.rows]
+    header = list(table.header)
+    if not header and not rows:
+        raise TextError(f"{name}: the first line must name the columns, and there is none")
+    if not header:
+        first, *rows = rows
+        header = first.cells
+        if table.empty and table.empty[0] < first.line:
+            raise TextError(f"{name}: the first line must name the columns, and it is empty")
+    if not rows:
+        raise TextError(f"{name} has a header and no rows")
+    for line in table.empty:
+        reading.reject(TextError(f"{name}:{line}: empty row in the middle of the series"))
+        rows.append(CsvRow(line, [""] * len(header)))
+    rows.sort(key=lambda row: row.line) if table.empty else None
+    found = []
+    for row in rows:
+        if len(row.cells) > len(header):
+            while len(row.cells) > len(header) and not row.cells[-1]:
+                row.cells.pop()  # a delimiter at the end of the line
+        if len(row.cells) > len(header):
+            reading.reject(
+                TextError(f"{name}:{row.line}: {len(row.cells)} columns, where the header has {len(header)}")
+            )
+            row = CsvRow(row.line, [""] * len(header))
+        found.append(row)
+    return header, found
+
+
+def _whole_rows(
+    name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns, reading: Reading
+) -> Iterator[CsvRow]:
+    """Yield rows with a cell for each column; a shorter row counts as missing values, so that no later value moves."""
+    for row in rows:
+        if len(row.cells) != len(header):
+            message = Message(
+                "{where}: {n} columns, where the header has {m}",
+                where=f"{name}:{row.line}",
+                n=len(row.cells),
+                m=len(header),
+            )
+            reading.reject(TextError(message))
+            row = CsvRow(row.line, [*row.cells, *[""] * (len(header) - len(row.cells))])
+        if columns.date and not any(row.cells):
+            continue  # its date is missing: the gap follows from the dates of the others
+        yield row
 
 
 def _numeric(columns: SeriesColumns) -> tuple[str, ...]:
     return (*columns.targets, *columns.future, *columns.past)
 
 
-def _column(name: str, column: str, rows: list[CsvRow], place: int) -> Floats:
-    return parse_numbers(name, column, [row.cells[place] for row in rows], [row.line for row in rows])
+def _column(name: str, column: str, rows: list[CsvRow], place: int, reading: Reading) -> Floats:
+    """Return the numbers of a column; a cell that is no number is reported, and counts as missing."""
+    cells, lines = [row.cells[place] for row in rows], [row.line for row in rows]
+    try:
+        return parse_numbers(name, column, cells, lines)
+    except TextError:
+        if reading.on_bad_rows == "error":
+            raise
+    found = np.full(len(cells), np.nan)
+    bad = 0
+    for k, (cell, line) in enumerate(zip(cells, lines, strict=True)):
+        try:
+            found[k] = parse_numbers(name, column, [cell], [line])[0]
+        except TextError as error:
+            reading.reject(error)
+            bad += 1
+    if 2 * bad > len(cells):
+        return parse_numbers(name, column, cells, lines)  # which raises: it is no column of numbers
+    return found
 
 
 def _part(
@@ -290,24 +374,40 @@ def _same(name: str, column: str, rows: list[CsvRow], place: int) -> str:
     return first
 
 
-def _dates(name: str, column: str, rows: list[CsvRow], place: int) -> tuple[list[Date], DateFormat]:
+def _dates(
+    name: str, column: str, rows: list[CsvRow], place: int, reading: Reading
+) -> tuple[list[CsvRow], list[Date], DateFormat]:
+    """Return the rows whose cells in a column are dates, these dates, and how they are written."""
     seen: dict[str, Date] = {}  # in a long table every date comes once a series
     found: list[Date] = []
-    for line, cells in rows:
-        cell = cells[place]
+    good: list[CsvRow] = []
+    first = ""
+    for row in rows:
+        line, cell = row.line, row.cells[place]
         date = seen.get(cell) or parse_date(cell)
-        if date is None:
-            where = f"{name}:{line}: {column} is {shown(cell)}"
-            raise TextError(f"{where}, not a date; write 1949, 1949-01 or 1949-01-31")
-        if found and date.form != found[0].form and not {date.form, found[0].form} <= {"date", "time"}:
-            first = rows[0].cells[place]
-            raise TextError(f"{name}:{line}: {column} is {shown(cell)}, in a different format from {shown(first)}")
+        try:
+            if date is None:
+                where = f"{name}:{line}: {column} is {shown(cell)}"
+                raise TextError(f"{where}, not a date; write 1949, 1949-01 or 1949-01-31, or name its --date-format")
+            if found and date.form != found[0].form and not {date.form, found[0].form} <= {"date", "time"}:
+                raise TextError(f"{name}:{line}: {column} is {shown(cell)}, in a different format from {shown(first)}")
+        except TextError as error:
+            reading.reject(error)
+            continue
+        first = first or cell
         seen[cell] = date
         found.append(date)
-    return found, "time" if any(date.form == "time" for date in found) else found[0].form
+        good.append(row)
+    if not found:
+        raise TextError(f"{name}: column {shown(column)} has no date; write 1949, 1949-01 or 1949-01-31")
+    if 2 * len(found) < len(rows):
+        raise TextError(reading.bad[0])
+    return good, found, "time" if any(date.form == "time" for date in found) else found[0].form
 
 
-def _parse_rows(name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns) -> _ParsedFile:
+def _parse_rows(
+    name: str, header: list[str], rows: list[CsvRow], columns: SeriesColumns, reading: Reading
+) -> _ParsedFile:
     """Parse a file with one series per row.
 
     Empty cells at the end of a row are not part of the series, earlier ones are gaps. The header may hold dates.
@@ -322,14 +422,17 @@ def _parse_rows(name: str, header: list[str], rows: list[CsvRow], columns: Serie
         kept, above = [kept[k] for k in order], [above[k] for k in order]
     parts, seen = [], dict[str, int]()
     for line, cells in rows:
+        if not any(cells):
+            continue
         id_ = cells[own] if own < len(cells) else ""
         if id_ in seen:
-            raise TextError(f"{name}:{line}: series {shown(id_)} is already in line {seen[id_]}")
+            reading.reject(TextError(f"{name}:{line}: series {shown(id_)} is already in line {seen[id_]}"))
+            continue
         seen[id_] = line
         row = [cells[k] if k < len(cells) else "" for k in kept]
         while row and row[-1].lower() in MISSING:
             row.pop()
-        values = parse_numbers(name, f"series {shown(id_)}", row, [line] * len(row))[:, None]
+        values = _row_numbers(name, id_, row, line, reading)[:, None]
         empty = np.zeros((len(row), 0))
         places = np.array([date.place for date in above[: len(row)]] if dated else [], np.int64)
         static = tuple(cells[k] if k < len(cells) else "" for k in statics)
@@ -338,10 +441,15 @@ def _parse_rows(name: str, header: list[str], rows: list[CsvRow], columns: Serie
     return _ParsedFile(name, replace(columns, targets=("value",)), parts, above[0].form if dated else None)
 
 
+def _row_numbers(name: str, id_: str, row: list[str], line: int, reading: Reading) -> Floats:
+    table = [CsvRow(line, [cell]) for cell in row]
+    return _column(name, f"series {shown(id_)}", table, 0, reading)
+
+
 # From rows to steps -----------------------------------------------------------------------------------------------
 
 
-def _panel(files: Sequence[_ParsedFile]) -> Panel:
+def _panel(files: Sequence[_ParsedFile], reading: Reading) -> Panel:
     first = files[0]
     for other in files[1:]:
         _check_alike(first, other)
@@ -353,8 +461,7 @@ def _panel(files: Sequence[_ParsedFile]) -> Panel:
         seen[part.id] = part.name
     frequency = None
     if first.form is not None:
-        for part in parts:
-            _check_once(part, first.columns.date)
+        parts = [_once(part, first.columns.date, reading) for part in parts]
         form: DateFormat = "time" if any(file.form == "time" for file in files) else first.form
         frequency = infer_frequency([part.places for part in parts], form)
     categories = _categories(first.columns.static, parts)
@@ -384,14 +491,29 @@ def _check_alike(first: _ParsedFile, other: _ParsedFile) -> None:
         raise TextError(f"{other.name} and {first.name} write dates in different formats")
 
 
-def _check_once(part: _SeriesRows, column: str) -> None:
+def _once(part: _SeriesRows, column: str, reading: Reading) -> _SeriesRows:
+    """Return a series with one row for each date; of several, the first is kept."""
     twice = np.flatnonzero(np.diff(part.places) == 0)
-    if len(twice):
-        k = int(twice[0])
+    if not len(twice):
+        return part
+    for k in twice.tolist():
         where = (
             f"{part.name}:{max(part.lines[k : k + 2])}: {part.dates[k + 1]} occurs twice in {column or 'the header'}"
         )
-        raise TextError(f"{where}; a series has one row for each time, several series have a column of ids (--id)")
+        error = TextError(f"{where}; a series has one row for each time, several series have a column of ids (--id)")
+        if 20 * len(twice) > len(part.places):
+            raise error  # several series in one
+        reading.reject(error)
+    keep = np.setdiff1d(np.arange(len(part.places)), twice + 1)
+    return replace(
+        part,
+        lines=[part.lines[k] for k in keep],
+        values=part.values[keep],
+        future=part.future[keep],
+        past=part.past[keep],
+        dates=[part.dates[k] for k in keep],
+        places=part.places[keep],
+    )
 
 
 def _categories(static: Sequence[str], parts: Sequence[_SeriesRows]) -> dict[str, tuple[str, ...]]:
@@ -453,7 +575,12 @@ def _static(cell: str, categories: Mapping[str, int] | None) -> float:
 
 
 def stem_of(name: str) -> str:
-    return Path(name).name.removesuffix(".gz").removesuffix(".csv") or name
+    """Return the name of a file without its endings."""
+    own = Path(name).name
+    for end in (*PACKED, *TABLES):
+        if own.lower().endswith(end):
+            own = own[: -len(end)]
+    return own or name
 
 
 def join_panels(panel: Panel, more: Panel) -> Panel:

@@ -7,9 +7,10 @@
     Corpus.of("pydoc")                    the Python language reference, which comes with Python
     Corpus.of("stdlib")                   the sources of the standard library
 
-Text is UTF-8. A byte-order mark is removed, line ends become "\\n", and characters are composed (NFC); changes are
-counted in `notes`. One piece is in memory at a time, so a corpus may be larger than memory. Files of more than
-LARGE_TEXT_BYTES bytes are split into shards, which several processes read, count and encode.
+Text is UTF-8, or in the encoding that is detected or named. A byte-order mark is removed, line ends become newlines,
+and characters are composed (NFC); changes are counted in `notes`. One piece is in memory at a time, so a corpus may be
+larger than memory. Files of more than LARGE_TEXT_BYTES bytes are split into shards, which several processes read, count
+and encode.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from recur.data.text.sources import BUILT_IN, UTF_16, Source, find_sources, not_utf8, part_of
+from recur.data.encodings import binary_error, detect_encoding, display_name, encoding_error
+from recur.data.reading import Reading
+from recur.data.text.sources import BUILT_IN, Source, find_sources, part_of
 from recur.data.text.stream import Ids
 from recur.data.text.tokenizers import composed, joins_before
 from recur.errors import TextError, shown
@@ -57,10 +60,13 @@ class CorpusNotes:
     composed: int = 0
     shards: int = 0
     """Number of shards of a large text."""
+    encodings: tuple[str, ...] = ()
+    """Encodings other than UTF-8."""
 
     def __str__(self) -> str:
         parts = [f"{self.files} file{'s' * (self.files != 1)}"]
         parts += [f"{self.skipped} skipped as not text"] * bool(self.skipped)
+        parts += [f"read as {display_name(encoding)} (--encoding overrides it)" for encoding in self.encodings]
         parts += [f"{self.byte_order_marks} byte-order mark removed"] * bool(self.byte_order_marks)
         parts += [f"{self.line_ends:,} line ends made \\n"] * bool(self.line_ends)
         parts += [f"composed (NFC) in {self.composed:,} pieces"] * bool(self.composed)
@@ -92,8 +98,8 @@ class Corpus:
     """Whether a line end is added if the last line has none."""
 
     @staticmethod
-    def of(*names: str) -> Corpus:
-        sources, skipped = find_sources(names)
+    def of(*names: str, reading: Reading | None = None) -> Corpus:
+        sources, skipped = find_sources(names, reading)
         first = sources[0].name if len(sources) == 1 else str(names[0])
         name = first if len(names) == 1 else f"{first} and {len(names) - 1} more"
         if not is_large(sources):
@@ -146,12 +152,17 @@ class Corpus:
         notes = CorpusNotes() if self.known else self.notes
         notes.files, notes.skipped = len(self.sources), self.skipped
         notes.byte_order_marks = notes.line_ends = notes.composed = 0
+        notes.encodings = ()
         for k, source in enumerate(self.sources):
             last = ""
+            own = source.reading is None  # else the report of the reader tells the encoding
+            source = replace(source, reading=Reading()) if source.reading is None else source
             with source.open() as stream:
                 for piece in _normalised(_decoded(stream, source), notes, source.name, first=not source.begin):
                     last = piece or last
                     yield piece
+            if own and source.reading is not None and (encoding := source.reading.encodings.get(source.name)):
+                notes.encodings = tuple(dict.fromkeys((*notes.encodings, encoding)))
             if (self.ended or k + 1 < len(self.sources)) and last and not last.endswith("\n"):
                 yield "\n"  # one file's last line is not the next one's first
 
@@ -227,22 +238,48 @@ class Corpus:
 
 
 def _decoded(stream: BinaryIO, source: Source) -> Iterator[str]:
-    """Decode strict UTF-8 in pieces; errors name the byte and the file."""
-    pending, offset = b"", source.begin
+    """Decode a source strictly, in pieces; errors name the byte and the file.
+
+    The encoding is detected at the first piece with bytes above ASCII.
+    """
+    reading = source.reading
+    encoding, likely = ("", "") if reading is None else (reading.encoding, reading.likely)
+    encoding = encoding or ("utf-8" if source.end is not None else "")  # only UTF-8 is split into shards
+    decoder: codecs.IncrementalDecoder | None = None
+    offset, settled = source.begin, bool(encoding)
     while True:
-        read = source.read(stream, PIECE_BYTES)
-        data = pending + read
+        data = source.read(stream, PIECE_BYTES)
+        if decoder is None and (why := binary_error(source.name, data[:4096])) is not None:
+            raise TextError(why)
+        if not settled and not (data.isascii() and b"\0" not in data):
+            # A source may be a part of a file, and a piece may end inside of a character.
+            pending = b"" if decoder is None else decoder.getstate()[0]
+            encoding = detect_encoding(pending + data, len(data) < PIECE_BYTES, likely) or "utf-8"
+            settled, decoder = True, None
+            data = pending + data
+        if decoder is None:
+            encoding = encoding or "utf-8"
+            decoder = codecs.getincrementaldecoder("utf-8" if encoding == "utf-8-sig" else encoding)("strict")
+            if settled and reading is not None and encoding not in ("utf-8", "utf-8-sig"):
+                reading.encodings[source.name] = encoding
+        state = decoder.getstate()[0]
         try:
-            text, used = codecs.utf_8_decode(data, "strict", not read)
+            text = decoder.decode(data, not data)
         except UnicodeDecodeError as error:
-            raise TextError(not_utf8(source.name, offset + error.start, data, error)) from None
-        if (zero := data.find(b"\0")) >= 0:
-            raise TextError(f"{source.name} is not text: it has a zero byte, at {offset + zero}; if it is {UTF_16}")
-        pending = data[used:]
-        offset += used
+            raise TextError(
+                encoding_error(source.name, offset - len(state) + error.start, state + data, error, encoding)
+            ) from None
+        except UnicodeError as error:  # UTF-16 and UTF-32 of an odd length
+            raise TextError(f"{source.name} is not {display_name(encoding)}: {error}") from None
+        if "\0" in text:
+            at = offset + data.find(b"\0")
+            raise TextError(
+                f"{source.name} is not text: it has a zero byte, at {at}; if it is UTF-16, say so: --encoding utf-16"
+            )
+        offset += len(data)
         if text:
             yield text
-        if not read:
+        if not data:
             return
 
 
@@ -372,9 +409,18 @@ class ShardInfo(NamedTuple):
 
 def is_large(sources: Sequence[Source]) -> bool:
     """Return True if the sources are files of more than LARGE_TEXT_BYTES bytes together."""
-    return (
+    large = (
         all(_is_file(source) for source in sources) and sum(os.path.getsize(s.name) for s in sources) > LARGE_TEXT_BYTES
     )
+    return large and all(map(_is_utf_8, sources))
+
+
+def _is_utf_8(source: Source) -> bool:
+    """Return True unless the beginning of a source, or its settings, say that it is in another encoding."""
+    if source.reading is not None and source.reading.encoding not in ("", "utf-8", "utf-8-sig"):
+        return False
+    with source.open() as stream:
+        return detect_encoding(source.read(stream, PIECE_BYTES), whole=False) in ("utf-8", None)
 
 
 def split_sources(sources: Sequence[Source]) -> list[Source]:
@@ -382,7 +428,7 @@ def split_sources(sources: Sequence[Source]) -> list[Source]:
     found: list[Source] = []
     for source in sources:
         size = os.path.getsize(source.name)
-        if source.name.endswith(".gz") or size <= 2 * SHARD_BYTES:
+        if source.name.endswith((".gz", ".zst")) or size <= 2 * SHARD_BYTES:
             found.append(source)
             continue
         edges = [0, *_line_ends(source.name, size), size]

@@ -6,17 +6,33 @@ Only the first lines or the array headers are read.
 from __future__ import annotations
 
 import codecs
+import csv
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recur.data.csv_files import MISSING, delimiter_error, is_csv, parse_date, parse_number, read_rows
+from recur.data.csv_files import MISSING, CsvRow, format_row, parse_date, parse_number, read_rows
+from recur.data.encodings import binary_error, detect_encoding, encoding_error
+from recur.data.frames import single_line
 from recur.data.images import find_image_arrays, is_image_folder, split_name
+from recur.data.locales import LocaleFormat, localise
+from recur.data.reading import Reading
 from recur.data.signals import inspect_signals
 from recur.data.text.labelled import named_columns
-from recur.data.text.sources import BUILT_IN, find_sources, not_utf8
+from recur.data.text.sources import BUILT_IN, find_sources, raw_source
+from recur.data.text.tables import (
+    Table,
+    delimited,
+    ending,
+    is_dataset_folder,
+    is_delimited,
+    is_table,
+    read_table,
+    tagged_columns,
+)
 from recur.data.text.tokenizers import between_spaces
 from recur.data.text.treebanks import DOCUMENT, fields_of, is_conllu, parse_tree
 from recur.errors import TextError, shown
@@ -183,6 +199,8 @@ def _recognise(name: str) -> RecognisedData:
         labels = f", labels {arrays.labels}" if arrays.labels is not None else " and no labels"
         why = f"{n:,} images of {' × '.join(map(str, size))} (array {arrays.images}{labels})"
         return RecognisedData("images", arrays.labels is not None, why)
+    if path.is_dir() and is_dataset_folder(name):
+        return _recognise_table(name)
     if path.is_dir() and is_image_folder(path):
         return RecognisedData("images", True, "a folder of images for each class")
     if path.is_dir():
@@ -191,26 +209,75 @@ def _recognise(name: str) -> RecognisedData:
         return RecognisedData("text", True, "a stream of text")  # which could not be read again
     if name in BUILT_IN and not path.exists():
         return RecognisedData("text", True, "a text that comes with Python")
+    if is_table(name) and not is_delimited(name):
+        return _recognise_table(name)
     head = _head(name)
-    for rule in (_trees, _tagged, _between_tabs, _between_commas):
+    rules = (_between_commas,) if ending(name) == ".csv" else (_trees, _tagged, _between_tabs, _between_commas)
+    for rule in rules:
         if (found := rule(head)) is not None:
             return found
     return RecognisedData("text", True, "lines of text" if head.rows else "nothing")
 
 
-def _head(name: str) -> _Head:
-    (source,), _ = find_sources([name])
+def _recognise_table(name: str) -> RecognisedData:
+    """Recognise a table that is no text, by its column names and its cells."""
+    table = read_table(name)
+    if table.header and (tagged := tagged_columns(table)) is not None:
+        return RecognisedData(
+            "tagged",
+            True,
+            Message("rows with lists of words ({words}) and tags ({tags})", words=tagged[0], tags=tagged[1]),
+        )
+    return _between_commas(_table_head(table, True)) or RecognisedData("text", False, Message("a table of text"))
+
+
+def _head(name: str, reading: Reading | None = None) -> _Head:
+    """Return the first lines of a file; those of a table as lines of a CSV with commas."""
+    reading = reading or Reading()
+    if is_table(name) and not is_delimited(name):
+        return _table_head(read_table(name, reading), True)
+    (source,), _ = find_sources([name], reading)
     with source.open() as stream:
         data = source.read(stream, BYTES + 1)
+    if (why := binary_error(name, data[:4096])) is not None:
+        raise TextError(why)
+    whole = len(data) <= BYTES
+    encoding = reading.encoding or detect_encoding(data, whole, reading.likely) or "utf-8"
     try:
-        text, _ = codecs.utf_8_decode(data[:BYTES], "strict", len(data) <= BYTES)
+        text = codecs.getincrementaldecoder(encoding)("strict").decode(data[:BYTES], whole)
     except UnicodeDecodeError as error:
-        raise TextError(not_utf8(name, error.start, data, error)) from None
+        raise TextError(encoding_error(name, error.start, data, error, encoding)) from None
+    except UnicodeError as error:
+        raise TextError(f"{name} is not {encoding}: {error}") from None
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.removesuffix("\n").split("\n")
-    if len(data) > BYTES and len(lines) > 1:
+    if not whole and len(lines) > 1:
         lines.pop()  # it may be cut
-    return _Head(name, lines[:LINES], len(data) <= BYTES and len(lines) <= LINES)
+    whole = whole and len(lines) <= LINES
+    if ending(name) == ".csv" and any(line.strip() for line in lines):
+        with suppress(TextError):
+            return _table_head(delimited(lines[:LINES], name, reading), whole)
+    return _Head(name, lines[:LINES], whole)
+
+
+def _table_head(table: Table, whole: bool) -> _Head:
+    rows = [*([[*table.header]] if table.header else []), *(row.cells for row in table.rows[:LINES])]
+    header = [cell.strip() for cell in rows[0]] if rows else []
+    body = [CsvRow(k, [cell.strip() for cell in row]) for k, row in enumerate(rows[1:])]
+    with suppress(TextError):  # it asks for what only the reader of series needs
+        localise(header, body, LocaleFormat(decimal="." if table.typed else ""))
+    lines = [format_row(map(single_line, row)) for row in (header, *(row.cells for row in body))]
+    return _Head(table.name, lines, whole and len(table.rows) <= LINES)
+
+
+def one_encoding(name: str) -> str | None:
+    """Return the encoding of the first bytes of a text file; None for other files, and if it cannot be told."""
+    if not Path(name).is_file() or (is_table(name) and not is_delimited(name)):
+        return None
+    source = raw_source(name)
+    with source.open() as stream:
+        data = source.read(stream, BYTES)
+    return detect_encoding(data, len(data) < BYTES)
 
 
 def _same_number_of_lines(*names: str) -> bool:
@@ -280,9 +347,9 @@ def _sentences(lines: list[str]) -> list[list[list[str]]]:
     return list(filter(None, found))
 
 
-def has_columns(name: str) -> bool:
+def has_columns(name: str, reading: Reading | None = None) -> bool:
     """Return True if a file has one word per line, with or without tags; else each line is a sentence."""
-    head = _head(name)
+    head = _head(name, reading)
     sentences = _sentences(head.lines)
     rows = list(itertools.chain.from_iterable(sentences))
     if not rows or {*map(len, rows)} != {len(rows[0])}:
@@ -339,17 +406,15 @@ def _between_commas(head: _Head) -> RecognisedData | None:
     if (several := _series_in_rows(head)) is not None:
         return several
     found = read_columns(head.lines)
-    named = is_csv(head.name)
+    named = is_table(head.name)
     if named and len(head.rows) < 2:
         raise TextError(f"{head.name} has {'a header and no rows' if head.rows else 'nothing in it'}")
-    if named and (names := named_columns(re.split("[,;]", head.rows[0]))) and (found is None or not found.dates):
+    if named and (names := named_columns(next(csv.reader(head.rows[:1])))) and (found is None or not found.dates):
         return RecognisedData(
             "labelled",
             False,
             Message("rows with a text ({text}) and its label ({label})", text=names[0], label=names[1]),
         )
-    if named and (why := delimiter_error(head.rows[0], head.name)):
-        raise TextError(why)
     if found is None or not found.numbers:
         if named and found is not None and len(found.header) == 2 and len(found.words) == 2:
             return RecognisedData(
@@ -376,7 +441,7 @@ def _between_commas(head: _Head) -> RecognisedData | None:
     if found.words:
         why = Message("{what}, beside words ({words})", what=why, words=", ".join(found.words[:3]))
     if any(map(_OTHER_DATE.search, head.rows[1:2])):
-        why = Message("{what}, dates are written 2024-01-31", what=why)
+        why = Message("{what}; --date-format dmy or mdy tells how dates are written", what=why)
     if all(parse_number(name) is not None for name in found.numbers):
         why = Message("{what}, without a header", what=why)
     sure = bool(found.dates or found.steps) and why is plain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import functools
 import gzip
 import hashlib
@@ -13,37 +12,17 @@ import sysconfig
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
+from recur.data.encodings import binary_kind, detect_encoding
 from recur.data.images import split_name
+from recur.data.reading import Reading
 from recur.errors import TextError, shown
 from recur.i18n import Message
 from recur.utils.files import ends, open_stream, too_long
-from recur.utils.limits import GZIP_BYTES, GZIP_RATIO
-
-UTF_16 = "UTF-16, iconv -f utf-16 -t utf-8 makes it UTF-8"
-
-
-def not_utf8(name: str, offset: int, data: bytes, error: UnicodeDecodeError) -> str:
-    """Return a message that names the invalid byte and the likely encoding."""
-    hint = "is it another encoding? iconv -f latin1 -t utf-8 makes it UTF-8"
-    if offset == 0 and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        hint = f"it looks like {UTF_16}"
-    elif _is_chinese(data):
-        hint = "it looks like Chinese in GB 18030, iconv -f gb18030 -t utf-8 makes it UTF-8"
-    return f"{name} is not UTF-8 at byte {offset} (0x{data[error.start]:02x}, {error.reason}); {hint}"
-
-
-def _is_chinese(data: bytes) -> bool:
-    """Return True if the bytes above ASCII come in pairs of GB 2312; Latin-1 has single ones between letters."""
-    try:
-        text = codecs.getincrementaldecoder("gb2312")("strict").decode(data)
-    except UnicodeDecodeError:
-        return False
-    return any("一" <= letter <= "龥" for letter in text)
-
+from recur.utils.limits import GZIP_BYTES, GZIP_RATIO, ZSTD_WINDOW
 
 PIECE = 1 << 22
 
@@ -105,6 +84,8 @@ class Source:
     begin: int = 0
     """For a part of a file, the first byte and the byte after the last."""
     end: int | None = None
+    reading: Reading | None = field(default=None, compare=False)
+    """Settings of the readers, and their report."""
 
     def read(self, stream: BinaryIO, size: int) -> bytes:
         """Read up to `size` bytes; errors name the source."""
@@ -143,8 +124,31 @@ class _Range(io.BufferedIOBase):
         super().close()
 
 
-def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
+def find_sources(names: Sequence[str], reading: Reading | None = None) -> tuple[list[Source], int]:
     """Return the sources that the names refer to, and the number of files skipped as not text."""
+    found, skipped = _find_sources(names, reading)
+    return found if reading is None else [replace(source, reading=reading) for source in found], skipped
+
+
+def raw_source(name: str, reading: Reading | None = None) -> Source:
+    """Return the source of a file as it is: of a table, not only the texts in it."""
+    if too_long(name):
+        raise TextError(f"no file {shown(name)}: its name is too long")
+    found = _standard_input() if name in ("-", "/dev/stdin") else _file(Path(name))
+    return found if reading is None else replace(found, reading=reading)
+
+
+def _texts_of_table(name: str, reading: Reading | None) -> Source | None:
+    """Return the texts in a column of a table, one after the other; None for a file that is text itself."""
+    from recur.data.text.tables import is_delimited, is_table, text_column  # which reads the sources of this module
+
+    if not is_table(name) or (is_delimited(name) and not (reading and reading.text)):
+        return None
+    texts = text_column(name, reading)
+    return Source(name, lambda: cast(BinaryIO, io.BytesIO("".join(f"{text}\n" for text in texts).encode())))
+
+
+def _find_sources(names: Sequence[str], reading: Reading | None = None) -> tuple[list[Source], int]:
     if not names:
         raise TextError("no text given; name a file, a folder, - for standard input, pydoc or stdlib")
     found: list[Source] = []
@@ -158,6 +162,8 @@ def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
             found.append(_standard_input())
         elif name in BUILT_IN and not Path(name).exists():
             found += BUILT_IN[name]()
+        elif (table := _texts_of_table(name, reading)) is not None:
+            found.append(table)
         elif Path(name).is_dir():
             texts, others = _folder(Path(name))
             found += texts
@@ -175,11 +181,55 @@ def _file(path: Path) -> Source:
 
     def open_file() -> BinaryIO:
         try:
-            return cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else open_stream(path)
+            return open_unpacked(path)
         except OSError as error:
             raise TextError(Message("{name} cannot be opened: {why}", name=path, why=error.strerror)) from None
 
     return Source(str(path), open_file)
+
+
+def open_unpacked(path: Path) -> BinaryIO:
+    """Open a file for reading; .gz and .zst are decompressed, up to a limit."""
+    if path.suffix == ".zst":
+        return _open_zstd(path)
+    return cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else open_stream(path)
+
+
+def _open_zstd(path: Path) -> BinaryIO:
+    try:
+        import zstandard
+    except ImportError:
+        raise TextError(f"{path}: reading .zst needs zstandard: pip install 'recur[tables]'") from None
+    packed = open_stream(path)
+    most = GZIP_RATIO * os.fstat(packed.fileno()).st_size + GZIP_BYTES
+    unpacked = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).stream_reader(packed, closefd=True)
+    return cast(BinaryIO, io.BufferedReader(_Limited(unpacked, most, zstandard.ZstdError)))
+
+
+class _Limited(io.RawIOBase):
+    """Stream that ends with an error after a number of bytes."""
+
+    def __init__(self, stream: Any, most: int, error: type[Exception]) -> None:
+        self.stream, self.left, self.error = stream, most, error
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            data = self.stream.read(len(buffer))
+        except self.error as error:
+            raise OSError(f"it is not valid Zstandard data: {error}") from None
+        self.left -= len(data)
+        if self.left < 0:
+            raise OSError(f"it unpacks to more than {GZIP_RATIO} times its size, as no text does; unpack it yourself")
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.stream.close()
+        super().close()
 
 
 class _Unpacked(gzip.GzipFile):
@@ -229,11 +279,15 @@ def _looks_like_text(path: Path) -> bool:
     try:
         if not path.stat().st_size:  # or one of the system's own, whose reader may wait for ever
             return False
-        with cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else open_stream(path) as stream:
+        with open_unpacked(path) as stream:
             start = stream.read(8192)
     except (OSError, EOFError, zlib.error):
         return False
-    return bool(start) and b"\0" not in start
+    return bool(start) and binary_kind(start) is None and (b"\0" not in start or _is_utf_16(start))
+
+
+def _is_utf_16(start: bytes) -> bool:
+    return (detect_encoding(start, whole=False) or "").startswith("utf-")
 
 
 @functools.cache

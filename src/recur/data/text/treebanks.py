@@ -19,9 +19,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from recur.data.text.labelled import LocatedRow, numbered_lines
+from recur.data.csv_files import CsvRow
+from recur.data.reading import Reading, kept
+from recur.data.text.labelled import LocatedRow, named_column, numbered_lines
+from recur.data.text.tables import LIST_MARK, SENTENCES, TAGS, WORDS, Table, ending, is_table, read_table
 from recur.data.text.tokenizers import between
-from recur.errors import OptionError, TextError, shown, unknown
+from recur.errors import OptionError, TextError, listed, shown, unknown
 from recur.utils.limits import TREE_DEPTH, TREE_NODES, check_count
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -42,6 +45,8 @@ class Sentence(NamedTuple):
     tags: tuple[str, ...]
     where: str
     """File and number of its first line."""
+    group: str = ""
+    """Group of the sentence: a split keeps a group on one side."""
 
 
 class TagColumns(NamedTuple):
@@ -72,25 +77,120 @@ def is_conllu(fields: Sequence[str]) -> bool:
     return len(fields) == len(CONLLU) and _ID.fullmatch(fields[0]) is not None
 
 
-def read_tagged(names: Sequence[str], columns: TagColumns = TagColumns()) -> list[Sentence]:  # noqa: B008  immutable
-    """Return the tagged sentences of files.
+def read_tagged(
+    names: Sequence[str],
+    columns: TagColumns = TagColumns(),  # noqa: B008  immutable
+    reading: Reading | None = None,
+) -> list[Sentence]:
+    """Return the tagged sentences of files: CoNLL, or tables with columns of words and tags.
 
     >>> len(recur.data.text.read_tagged(["tagged.conll"]))
     60
     """
-    found = [sentence for name in names for sentence in _sentences(name, columns, tagged=True)]
+    reading = reading or Reading()
+    found = [sentence for name in names for sentence in _sentences(name, columns, True, reading)]
+    reading.check_share(len(found), names[0])
     if not found:
         raise TextError(f"{', '.join(names)} holds no sentence; one is lines of word TAB tag, and an empty line")
     return found
 
 
-def read_words(name: str, columns: TagColumns = TagColumns()) -> Iterator[Sentence]:  # noqa: B008  immutable
+def read_words(
+    name: str,
+    columns: TagColumns = TagColumns(),  # noqa: B008  immutable
+    reading: Reading | None = None,
+) -> Iterator[Sentence]:
     """Yield sentences without their tags, which may be present or not.
 
     >>> next(recur.data.text.read_words("tagged.conll")).words
     ('the', 'w0')
     """
-    return _sentences(name, columns, tagged=False)
+    return _sentences(name, columns, False, reading or Reading())
+
+
+def _table_sentences(name: str, tagged: bool, reading: Reading) -> Iterator[Sentence]:
+    """Yield the sentences of a table: a sentence in each row, as lists or between spaces; or a word in each row, and a
+    column that names its sentence."""
+    table = read_table(name, reading)
+    header = table.header or tuple(cell.strip() for cell in table.rows[0].cells)
+    lowered = [column.lower() for column in header]
+
+    def find(role: str, usual: Sequence[str]) -> int | None:
+        if own := getattr(reading, role):
+            return named_column(table, header, own, role)
+        return next((lowered.index(one) for one in usual if one in lowered), None)
+
+    words, tags, sentence, group = find("words", WORDS), find("tags", TAGS), find("sentence", SENTENCES), None
+    if words is None and sentence is not None and header[sentence].lower() == "sentence":
+        words, sentence = sentence, None  # a column of sentences, not of their numbers
+    if reading.group:
+        group = named_column(table, header, reading.group, "group")
+    if words is None or (tags is None and tagged):
+        raise TextError(
+            f"{name}: which columns hold the words and the tags? Name them with --words and --tags, of "
+            f"{listed([shown(column) for column in header])}"
+        )
+    rows = table.rows[not table.header :]
+    width = max(words, tags or 0, sentence or 0, group or 0) + 1
+    if sentence is not None:
+        yield from _word_rows(table, rows, words, tags if tagged else None, sentence, group, reading)
+        return
+    for row in rows:
+        cells = [*row.cells, *[""] * (width - len(row.cells))]
+        own, marks = (_items(cells[k]) if k is not None else () for k in (words, tags if tagged else None))
+        try:
+            if not own:
+                raise TextError(f"{table.where(row)}: the sentence has no word")
+            if tagged and len(own) != len(marks):
+                raise TextError(f"{table.where(row)}: {len(own)} words and {len(marks)} tags")
+        except TextError as error:
+            reading.reject(error)
+            continue
+        yield Sentence(own, marks, table.where(row), cells[group] if group is not None else "")
+
+
+def _items(cell: str) -> tuple[str, ...]:
+    """Return the items of a list, or of a text between spaces."""
+    if LIST_MARK in cell:
+        return tuple("".join(item.split()) or "_" for item in cell.split(LIST_MARK))
+    return tuple(cell.split())
+
+
+def _word_rows(
+    table: Table,
+    rows: Sequence[CsvRow],
+    words: int,
+    tags: int | None,
+    sentence: int,
+    group: int | None,
+    reading: Reading,
+) -> Iterator[Sentence]:
+    """Yield the sentences of a table with a word in each row; an empty cell continues the sentence above."""
+    current, begun = "", 0
+    collected: list[CsvRow] = []
+    for row in [*rows, CsvRow(0, [])]:
+        cells = row.cells
+        name = cells[sentence].strip() if sentence < len(cells) else ""
+        if collected and (not cells or (name and name != current)):
+            own = tuple(one.cells[words].strip() for one in collected)
+            marks = () if tags is None else tuple(one.cells[tags].strip() for one in collected)
+            where = f"{table.name}:{begun}"
+            try:
+                if not all(own) or not all(marks):
+                    raise TextError(f"{where}: a word of the sentence, or its tag, is empty")
+                yield Sentence(own, marks, where, collected[0].cells[group] if group is not None else "")
+            except TextError as error:
+                reading.reject(error)
+            collected = []
+        if not cells:
+            return
+        if len(cells) <= max(words, tags or 0, sentence, group or 0):
+            reading.reject(TextError(f"{table.where(row)}: {len(cells)} columns, where the header has more"))
+            continue
+        if not collected:
+            begun = row.line
+        current = name or current
+        collected.append(row)
 
 
 class _ColumnIndices(NamedTuple):
@@ -140,20 +240,31 @@ def _shown(row: LocatedRow) -> str:
     return repr(" ".join(row.cells)[:40])
 
 
-def _sentences(name: str, columns: TagColumns, tagged: bool) -> Iterator[Sentence]:
+def _sentences(name: str, columns: TagColumns, tagged: bool, reading: Reading) -> Iterator[Sentence]:
+    if is_table(name) and (ending(name) not in (".tsv", ".tab") or reading.words or reading.tags):
+        yield from _table_sentences(name, tagged, reading)
+        return
     places: _ColumnIndices | None = None
     sentence: list[LocatedRow] = []
-    for where, line in itertools.chain(numbered_lines(name), [(name, "")]):
+    wrong: TextError | None = None
+    for where, line in itertools.chain(numbered_lines(name, reading), [(name, "")]):
         if not line.strip():
-            if sentence and places is not None:
+            if wrong is not None:
+                reading.reject(wrong)
+            elif sentence and places is not None:
                 yield _sentence(sentence, places)
-            sentence = []
+            sentence, wrong = [], None
         elif not _comment(line, bool(sentence), places):
             row = LocatedRow(where, fields_of(line))
             if row.cells[0] == DOCUMENT:
                 continue
             places = places or _ColumnIndices.of(row, columns, tagged)
-            places.check(row)
+            try:
+                places.check(row)
+            except TextError as error:
+                if reading.on_bad_rows == "error":
+                    raise
+                wrong = wrong or error
             if not places.conllu or row.cells[0].isdecimal():
                 sentence.append(row)
 
@@ -227,13 +338,16 @@ class Tree:
         return "".join(written)
 
 
-def read_trees(names: Sequence[str]) -> list[Tree]:
+def read_trees(names: Sequence[str], reading: Reading | None = None) -> list[Tree]:
     """Return the trees of files, one per line.
 
     >>> len(recur.data.text.read_trees(["trees.txt"]))
     60
     """
-    found = [parse_tree(line, where) for name in names for where, line in numbered_lines(name) if line.strip()]
+    reading = reading or Reading()
+    lines = ((where, line) for name in names for where, line in numbered_lines(name, reading) if line.strip())
+    found = list(kept(lines, lambda one: parse_tree(one[1], one[0]), reading))
+    reading.check_share(len(found), names[0])
     if not found:
         raise TextError(f"{', '.join(names)} holds no tree; one is (label (label word) (label word)), on a line")
     return found

@@ -25,6 +25,24 @@
 %(ngrams)s    %(call)s
 %(likeliest)s}
 
+/// label_text
+/* Find the labels of a null-terminated text: write the probability of each label, and 1 to `chosen` where it reaches the
+   label's threshold, else 0. Return the number of chosen labels, or -1 if the text has no token. Only the first LONGEST
+   tokens are read. */
+@@_API int32_t @_predict(@_work *work, const char *text, float *probabilities, unsigned char *chosen) {
+    static const float thresholds[@@_CLASSES] = {%(thresholds)s};
+    const int32_t length = (int32_t)strlen(text), count = @_encode_vocab(text, length, work->ids, @@_LONGEST);
+    int32_t made = 0;
+    if (count < 1) return -1;
+    %(call)s
+    for (int32_t k = 0; k < @@_CLASSES; ++k) {
+        probabilities[k] = expf(probabilities[k]);
+        chosen[k] = probabilities[k] >= thresholds[k];
+        made += chosen[k];
+    }
+    return made;
+}
+
 /// stack_steps
 /* Stack every STACK steps of FEATURES numbers to one, padding with the last step; return the number of steps. */
 static int32_t @_stacked(@_work *work, const float *x, int32_t steps) {

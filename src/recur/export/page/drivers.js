@@ -154,6 +154,7 @@ class TextClassifier {
     this.model = model;
     this.vocab = new Vocab(about.vocabs.vocab);
     this.labels = about.labels;
+    this.thresholds = about.settings.thresholds ?? null; // of a classifier with several labels per text
     this.unit = about.settings.mixed ? about.settings.grams : null;
     this.ngrams = this.unit ? new Map(about.vocabs.ngrams.tokens.map((gram, k) => [gram, k - SPECIALS.length])) : null;
   }

@@ -23,7 +23,9 @@ function classifierView(model, about) {
   const show = () => {
     const found = model.classify(area.value);
     showUnknown(unknown, found ? found.unknown : []);
-    verdict.replaceChildren(...(found ? [model.labels[largest(found.p)], " ", el("small", {}, percent(Math.max(...found.p)))] : [el("small", {}, t("empty"))]));
+    const several = found && model.thresholds && model.labels.filter((_, k) => found.p[k] >= model.thresholds[k]);
+    const best = several ? [several.join(" | ") || "—"] : found && [model.labels[largest(found.p)], " ", el("small", {}, percent(Math.max(...found.p)))];
+    verdict.replaceChildren(...(found ? best : [el("small", {}, t("empty"))]));
     list.replaceChildren(...(found ? classRows(model.labels, found.p) : []));
   };
   area.addEventListener("input", calmly(show));

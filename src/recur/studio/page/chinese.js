@@ -13,7 +13,7 @@ export const messages = {
   "about_gru": "更新门 z 在上一个状态与候选状态之间加权；重置门 r 决定候选状态读取多少上一个状态。",
   "about_lstm": "记忆元 c 从一步到下一步只经过一次乘法和一次加法，所以它的梯度只乘以 f。各个门读取 x 和上一个状态。",
   "about_pattern-1": "模式一：每个状态读取上一个状态，每一步都有输出和损失。命令：recur train tagged.conll --task tag --direction forward。",
-  "about_pattern-2": "模式二：下一个状态读取的是上一步的输出，而不是上一个状态。用教师强制时，所有步可以并行训练。命令：recur train tagged.conll --task tag --recurrence output。",
+  "about_pattern-2": "模式二：下一个状态读取的是上一步的输出，而不是上一个状态。用强制教学时，所有步可以并行训练。命令：recur train tagged.conll --task tag --recurrence output。",
   "about_pattern-3": "模式三：读完整个序列，由最后一个状态给出一个输出。命令：recur train names.tsv --task classify --direction forward --pool last --no-blend。",
   "about_randomized": "每条边以概率 π 保留并乘以 1/π，否则切断：无偏，但有噪声。",
   "about_sliding": "每个损失往回 τ 步，不再更远。",

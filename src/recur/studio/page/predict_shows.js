@@ -102,7 +102,9 @@ function series(found, { target }) {
   const levels = Object.keys(found.forecast[0]?.quantiles ?? {}), low = levels[0], high = levels.at(-1);
   const of = (level) => points(found.forecast.map((row) => row.quantiles[level]));
   const dates = found.dates.length ? [...found.dates, ...found.forecast.map((row) => row.date)] : [];
-  const came = target ? target.split(" ").map(Number).filter(Number.isFinite) : [];
+  // A value that is missing stays in its place, so that those after it stand beside their own forecasts.
+  const came = target ? target.split(" ").map((cell) => (Number.isFinite(Number(cell)) ? Number(cell) : null)) : [];
+  const known = came.map((value, k) => [value, k]).filter(([value]) => value !== null);
   const shown = found.history.map((value, k) => [k, value]).slice(-Math.max(48, 4 * found.forecast.length));
   const picture = chart([{ name: t("history"), colour: COLOURS[7], points: shown },
     ...(came.length ? [{ name: t("came"), colour: COLOURS[7], points: points(came), ghost: true }] : []),
@@ -111,10 +113,10 @@ function series(found, { target }) {
   { x: found.dates.length ? "" : t("step"), showX: (k) => dates[k] ?? number(k), label: t("forecast"), band: levels.length > 1 ? { low: of(low), high: of(high), colour: COLOURS[0] } : null });
   const rows = found.forecast.map((row, k) => el("tr", {}, el("th", { scope: "row" }, row.date ?? `+${row.step}`),
     levels.map((level) => el("td", { class: "number", "data-q": level }, number(row.quantiles[level]))),
-    el("td", { class: "number" }, number(found.naive[k])), came.length ? el("td", { class: "number" }, number(came[k])) : null));
+    el("td", { class: "number" }, number(found.naive[k])), came.length ? el("td", { class: "number" }, came[k] == null ? "–" : number(came[k])) : null));
   const heads = ["", ...levels.map((level) => `${100 * level} %`), t("naive_short"), ...(came.length ? [t("came")] : [])];
-  const error = (values) => values.reduce((sum, value, k) => sum + Math.abs(value - came[k]), 0) / came.length;
-  const judged = came.length === found.naive.length ? t("judged", { own: number(error(found.forecast.map((row) => row.quantiles["0.5"]))),
+  const error = (values) => known.reduce((sum, [value, k]) => sum + Math.abs(values[k] - value), 0) / known.length;
+  const judged = known.length && came.length === found.naive.length ? t("judged", { own: number(error(found.forecast.map((row) => row.quantiles["0.5"]))),
     naive: number(error(found.naive)) }) : "";
   return [picture, el("div", { class: "legend" }, dot(COLOURS[0], t("median")), levels.length > 1 ? dot(`${COLOURS[0]}55`, t("band", { low: 100 * low, high: 100 * high })) : null,
     dot(COLOURS[4], t("naive", found)), came.length ? dot(COLOURS[7], t("came")) : null), el("p", { id: "judged" }, judged),

@@ -102,7 +102,7 @@ def encode(examples: Sequence[LabelledText], vocabs: Vocabs, learned: bool = Fal
         classes = class_numbers_with_unseen((example.label for example in examples), vocabs["labels"])
     return [
         TextExample(encode_text(vocabs["vocab"], text, where), class_number(label, classes, where), text)
-        for text, label, where in examples
+        for text, label, where, *_ in examples
     ]
 
 

@@ -8,11 +8,21 @@ from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Between, Fraction, OneOf, Positive, Width, WidthOrNone
-from recur.tasks.common.options import FoldOptions, InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
+from recur.tasks.common.options import (
+    FoldOptions,
+    InputOptions,
+    LabelledOptions,
+    TaskOptions,
+    Token,
+    VocabOptions,
+    WarmStartOptions,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, WarmStartOptions):
+class ClassifyOptions(
+    TaskOptions, InputOptions, LabelledOptions, FoldOptions, VocabOptions, ClassifierOptions, WarmStartOptions
+):
     """Classify texts or sequences of numbers. Input: lines `label TAB text`."""
 
     title = "classify"
@@ -24,9 +34,20 @@ class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, Clas
     class_weights: Literal["none", "balanced"] = "none"
     """Loss weights: balanced gives every class the same total weight; none every example."""
 
+    multi_label: bool | None = None
+    """Whether a text has any number of labels, written a|b or as a list; if not given, the labels decide."""
+
     blend: bool = True
     """Combine the network with naive Bayes and TF-IDF logistic regression, with weights fitted on the validation set.
     The metrics of each are also reported."""
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if self.multi_label and self.input != "numbers":
+            found["blend"] = "is for texts with one label"
+        if self.input == "numbers" and self.multi_label:
+            found["multi_label"] = "is for texts, and these are sequences of numbers"
+        return found
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from recur.baselines.classifiers import FittedClassifier, TextBaseline, linear_baselines, text_baselines
 from recur.data.text import read_labelled
+from recur.data.text.labelled import TableInputs, read_inputs
 from recur.tasks.classify.data import ROWS, TextExample, TextModel, encode, encode_text, log_probabilities, mean_of
-from recur.tasks.common.batching import test_part
-from recur.tasks.common.classification import class_names, class_numbers_with_unseen, confusion, probability_scores
+from recur.tasks.common.classification import (
+    class_names,
+    class_numbers_with_unseen,
+    class_scores,
+    confusion,
+    probability_scores,
+)
 from recur.tasks.common.predictor import Predictor
-from recur.utils.types import JsonObject
+from recur.utils.types import JsonObject, Metrics
 
 
 class TextClassifier(Predictor[TextModel]):
@@ -31,7 +38,7 @@ class TextClassifier(Predictor[TextModel]):
         """Accuracy, macro F1, loss, calibration error and the confusion matrix; beside them the parts of a mixture, the
         most frequent class, n-grams by class and TF-IDF logistic regression."""
         self.refuse(options)
-        measured = read_labelled(texts, self.classes) if texts else test_part(self.task.options, read_labelled)
+        measured = self.examples(texts, partial(read_labelled, classes=self.classes))
         examples = encode(measured, self.run.vocabs)
         targets = [example.label for example in examples]
         begun = time.perf_counter()
@@ -64,6 +71,17 @@ class TextClassifier(Predictor[TextModel]):
         train, valid = ([(e.text, e.label) for e in part] for part in (data.train, data.valid))
         fitted = kept or data.linear.fitted
         return text_baselines(train, valid, self.run.vocab.tokenizer, self.classes, fitted)
+
+    def read_inputs(self, name: str) -> TableInputs | None:
+        """Read the texts of a table, as the training files were read; None if each line of the file is a text."""
+        rows = read_inputs(name, self.new_reading(), self.classes)
+        return None if rows is None else TableInputs(name, rows)
+
+    def label_scores(self, labels: Sequence[str], outputs: Sequence[Any]) -> Metrics:
+        """Return accuracy and macro F1."""
+        numbers = class_numbers_with_unseen(labels, self.run.vocabs["labels"])
+        targets, found = ([numbers[one] for one in side] for side in (labels, outputs))
+        return class_scores(confusion(targets, found, len(numbers)))
 
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """The likeliest class of each line, and the probability of each."""

@@ -16,7 +16,7 @@ from recur.data.signals import Signal, label_of, read_signals
 from recur.models.classifiers import NO_LABEL, SignalClassifier
 from recur.runs import Vocabs
 from recur.tasks.classify.options import ClassifyOptions
-from recur.tasks.common.batching import FEW, class_examples, split, test_part
+from recur.tasks.common.batching import FEW, class_examples
 from recur.tasks.common.classification import (
     class_names,
     class_scores,
@@ -36,6 +36,7 @@ from recur.tasks.common.signals import (
     signals_of,
     steps_in_turn,
 )
+from recur.tasks.common.splits import split
 from recur.utils.types import JsonObject
 
 
@@ -119,7 +120,7 @@ class SignalClassifierPredictor(Predictor[SignalClassifier]):
         """Accuracy, macro F1 and the confusion matrix, and beside them plain classifiers."""
         self.refuse(options)
         vocabs, encode = self.run.vocabs, self.task.encode
-        measured = encode(read_signals(texts) if texts else test_part(self.task.options, read_signals), vocabs)
+        measured = encode(self.examples(texts, read_signals), vocabs)
         targets, size = targets_of(measured, len(self.classes))
         begun = time.perf_counter()
         predictions = probabilities(self.models, measured).argmax(-1).tolist()

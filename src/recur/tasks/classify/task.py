@@ -8,11 +8,11 @@ from typing import Any
 
 from recur.baselines.classifiers import LinearTextClassifier, text_baselines
 from recur.data.batching import Shuffled
-from recur.data.text import fit_lines, layout_note, read_labelled
+from recur.data.text import fit_lines, read_labelled
 from recur.runs import Vocabs
 from recur.tasks.classify.data import Linear, TextBatch, TextData, TextExample, TextModel, encode, ngram_vocab
 from recur.tasks.classify.options import ClassifyOptions
-from recur.tasks.common.batching import FEW, choose_token, class_examples, split, with_time_scale
+from recur.tasks.common.batching import FEW, choose_token, class_examples, with_time_scale
 from recur.tasks.common.classification import (
     class_names,
     class_weights,
@@ -33,6 +33,7 @@ from recur.tasks.common.contract import (
 )
 from recur.tasks.common.options import with_input
 from recur.tasks.common.registry import task_of
+from recur.tasks.common.splits import check_classes, reading_of, split, with_columns
 
 
 class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
@@ -47,25 +48,29 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
         if options.input == "numbers":
             numbers: ClassifyOptions = task_of(options).settle(options)
             return numbers
+        options = with_columns(options)
+        if options.multi_label:
+            several: ClassifyOptions = task_of(options).settle(options)
+            return several
         if options.token is None:
-            texts = (example.text for example in read_labelled(options.texts))
+            texts = (example.text for example in read_labelled(options.texts, reading=reading_of(options)))
             options = options.changed(token=choose_token(texts))
         options = options.for_token(str(options.token))
         return super().settle(with_time_scale(options, lambda: [text.size for text in cls(options).read().train]))
 
     def read(self, vocabs: Vocabs | None = None) -> TextData:
-        train, valid, _ = split(self.options, read_labelled)
+        train, valid, _ = split(self.options, read_labelled, self.new_reading())
+        check_classes(train)
         if vocabs is None:
             texts, token = [example.text for example in train], self.options.token or "char"
             words = fit_lines(texts, token, **self.options.vocab_options())
-            vocabs = {"vocab": words, "labels": label_vocab(example.label for example in train)}
+            vocabs = {"vocab": words, "labels": label_vocab((example.label for example in train), 2)}
             if self.options.blend:
                 vocabs["ngrams"] = ngram_vocab(texts)
         learned, held = encode(train, vocabs, learned=True), encode(valid, vocabs)
         linear = Linear(vocabs, learned, held, self.balanced)
         unseen = unseen_labels_note((example.label for example in valid), vocabs["labels"], "validation text")
-        notes = filter(None, (layout_note([*self.options.texts, *self.options.valid]), unseen))
-        return TextData(vocabs, learned, held, linear, "; ".join(notes))
+        return TextData(vocabs, learned, held, linear, unseen)
 
     @property
     def balanced(self) -> bool:

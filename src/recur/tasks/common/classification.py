@@ -14,6 +14,7 @@ from recur.baselines.classifiers import LEAST
 from recur.data.text import SPECIALS, Vocab
 from recur.data.text.tokenizers import Lines
 from recur.errors import TextError, shown
+from recur.i18n import Message
 from recur.models.calibration import calibration_error
 from recur.tasks.common.contract import Baseline, Validation
 from recur.utils.types import Metrics
@@ -24,9 +25,19 @@ TIE = 1e-4
 """Factor of the loss in the score, so that of two models with equal errors the one with the lower loss wins."""
 
 
-def label_vocab(labels: Iterable[str]) -> Vocab:
-    """Return a vocabulary of sorted labels after the special tokens; class k has id 4 + k."""
+def label_vocab(labels: Iterable[str], least: int = 1) -> Vocab:
+    """Return a vocabulary of sorted labels after the special tokens; class k has id 4 + k.
+
+    Fewer than `least` different labels are refused.
+    """
     counts = Counter(labels)
+    if 0 < len(counts) < least:
+        raise TextError(
+            Message(
+                "every training example has the label {label}: a model needs at least two labels to tell apart",
+                label=shown(next(iter(counts))),
+            )
+        )
     return names_vocab({label: counts[label] for label in sorted(counts, key=_by_size)})
 
 

@@ -13,12 +13,14 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from recur.data.reading import Reading
 from recur.data.text.stream import ProcessShard
 from recur.models.options import RecurrenceOptions, SequenceOptions
 from recur.nn.options import check_memory
 from recur.options import Options
 from recur.runs import Vocabs, check_precision, pick_device, pick_precision
 from recur.tasks.common.options import DataOptions, TaskOptions, cell_of
+from recur.tasks.common.splits import common_encoding, reading_of
 from recur.utils.files import memory
 from recur.utils.types import JsonObject, Metrics
 
@@ -195,10 +197,22 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
 
     def __init__(self, options: OptionsT) -> None:
         self.options = options
+        self.reading = Reading()
+        """Report of the latest `read`: encodings, and rows that were left out."""
+
+    def new_reading(self) -> Reading:
+        """Return the settings of readers for one reading of the data, whose report is kept."""
+        given: Options = self.options
+        if isinstance(given, DataOptions):
+            self.reading = reading_of(given)
+        return self.reading
 
     @classmethod
     def settle(cls, options: OptionsT) -> OptionsT:
         """Return the options with all open choices made, for this machine and these files."""
+        given: Options = options
+        if isinstance(given, DataOptions) and not given.encoding:
+            options = options.changed(encoding=common_encoding(given))
         device = pick_device(options.device)
         precision = options.precision or pick_precision(device, options.in_16_bits)
         check_precision(precision, device)

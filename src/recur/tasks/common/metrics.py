@@ -45,6 +45,8 @@ METRICS: Mapping[str, Metric] = {
     "node_accuracy": Metric("accuracy at all nodes", share=True, higher=True),
     "binary_accuracy": Metric("accuracy of the two halves", share=True, higher=True),
     "macro_f1": Metric("macro F1", share=True, higher=True),
+    "micro_f1": Metric("micro F1", share=True, higher=True),
+    "exact": Metric("exactly the right labels", share=True, higher=True),
     "ece": Metric("calibration error", share=True),
     "unseen": Metric("words with tags never seen in training", share=True),
     "precision": Metric("precision", share=True, higher=True),

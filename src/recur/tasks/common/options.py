@@ -121,6 +121,26 @@ class TeacherForcing:
         return (torch.rand(rows, 1 if self.whole else steps) < p).expand(rows, steps)
 
 
+def parse_encoding(written: str) -> str:
+    """Return the codec name of an encoding."""
+    from recur.data.encodings import check_encoding
+
+    try:
+        return check_encoding(written)
+    except TextError as error:
+        raise OptionError(str(error)) from None
+
+
+def parse_delimiter(written: str) -> str:
+    """Return a delimiter as a character."""
+    from recur.data.reading import parse_delimiter as parse
+
+    try:
+        return parse(written)
+    except TextError as error:
+        raise OptionError(str(error)) from None
+
+
 GPU_FACTOR = 4
 """Factor of the batch size on a GPU, where kernel launches limit these networks."""
 
@@ -280,9 +300,83 @@ class DataOptions(Options):
     texts: tuple[str, ...] = ()
     """Training files or folders; paths in a configuration file are relative to that file."""
 
+    encoding: Annotated[str, TextFormat(parse_encoding)] = ""
+    """Encoding of text files, such as gb18030, big5, cp1252 or shift_jis; if not given, it is detected."""
+
+    on_bad_rows: Literal["error", "skip", "warn"] = "warn"
+    """Rows that cannot be used, such as an empty text: stop, leave them out, or leave them out and name the first."""
+
     def paths(self, part: str) -> tuple[str, ...]:
         """Return the paths of a part of the data: texts, valid or test; empty if none is given."""
         return self.texts if part == "texts" else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextColumnOptions(DataOptions):
+    """Options of tasks that read the texts of a table."""
+
+    title = "Data"
+
+    text: str = ""
+    """Tables: the column of texts, by name or by number; if not given, the one with a usual name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(DataOptions):
+    """Options of tasks that read tables with a row for each example."""
+
+    title = "Data"
+
+    delimiter: Annotated[str, TextFormat(parse_delimiter)] = ""
+    """Tables: the mark between columns: a character, or tab, comma, semicolon, bar; if not given, it is detected."""
+
+    header: Literal["auto", "yes", "no"] = "auto"
+    """Tables: whether the first row names the columns; auto: if it has usual names, or the ones given here."""
+
+    group: str = ""
+    """Tables: the column of groups, such as authors: all examples of a group are held out, or none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledOptions(TextColumnOptions, TableOptions):
+    """Options of tasks that read labelled texts."""
+
+    title = "Data"
+
+    label: str = ""
+    """Tables: the column of labels, by name or by number."""
+
+    id: str = ""
+    """Tables: the column that names each example, which predictions repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(TableOptions):
+    """Options of tasks that read pairs."""
+
+    title = "Data"
+
+    source: str = ""
+    """Tables: the column of sources, by name or by number."""
+
+    target: str = ""
+    """Tables: the column of targets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedOptions(TableOptions):
+    """Options of tasks that read tagged sentences."""
+
+    title = "Data"
+
+    words: str = ""
+    """Tables: the column of words: lists, texts between spaces, or a word in each row."""
+
+    tags: str = ""
+    """Tables: the column of tags."""
+
+    sentence: str = ""
+    """Tables with a word in each row: the column that names its sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,11 +385,35 @@ class SplitOptions(DataOptions):
 
     title = "Data"
 
+    valid_fraction: BelowOne | None = None
+    """Share of `texts` held out to validate on, without --valid: 0.05, if not given. Every class has its share."""
+
+    test_fraction: BelowOne | None = None
+    """Share of `texts` held out to test on, without --test: 0.05, if not given; 0 holds nothing out."""
+
     valid: tuple[str, ...] = ()
     """Validation file; default: a part of the training files. Repeat the option for several."""
 
     test: tuple[str, ...] = ()
     """Test file, for `recur eval`; default: a part of the training files."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.valid_fraction == 0:
+            raise OptionError("--valid-fraction must be above 0: the best weights are chosen on the validation set")
+        if (self.valid_fraction or 0) + (self.test_fraction or 0) >= 1:
+            raise OptionError(
+                f"--valid-fraction {self.valid_fraction:g} and --test-fraction {self.test_fraction:g} leave nothing to "
+                "learn from: their sum must be below 1"
+            )
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if self.valid:
+            found["valid_fraction"] = "is for files without --valid"
+        if self.test:
+            found["test_fraction"] = "is for files without --test"
+        return found
 
     def paths(self, part: str) -> tuple[str, ...]:
         return {"valid": self.valid, "test": self.test}.get(part) or super().paths(part)
@@ -428,7 +546,7 @@ class InputOptions(SplitOptions):
     noise: NonNegative = 0.0
     """Numbers: standard deviation of noise that training adds to the standardised input."""
 
-    for_both: ClassVar[tuple[str, ...]] = ("pool", "heads", "class_weights", "fold")
+    for_both: ClassVar[tuple[str, ...]] = ("pool", "heads", "class_weights", "fold", "on_bad_rows")
     """Options beside those of every task and every reader that mean something for numbers too."""
     for_numbers: ClassVar[tuple[str, ...]] = ("stack", "noise")
     """Those that mean something for them alone."""

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import math
 import tempfile
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -27,6 +29,7 @@ import torch
 from torch import nn
 
 from recur.data.frames import DEFAULT_COLUMNS, columns_of, csv_lines, is_frame, is_in_memory, is_series, write_data
+from recur.data.reading import Reading
 from recur.data.text import SPECIALS
 from recur.data.text.labelled import read_lines
 from recur.errors import OptionError, RecurError, TextError, shown
@@ -36,7 +39,8 @@ from recur.runs import Precision, Run, autocast_in, check_precision, pick_device
 from recur.tasks.common.metrics import best_value, format_metric, metric_label
 from recur.tasks.common.options import DataOptions, SplitOptions
 from recur.tasks.common.runs import task_of_run, with_run_texts
-from recur.utils.types import JsonObject
+from recur.tasks.common.splits import Item, Reader, evaluation_set, reading_of
+from recur.utils.types import JsonObject, Metrics
 
 if TYPE_CHECKING:
     from recur.tasks.common.contract import Task
@@ -180,6 +184,8 @@ def _rest(cells: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 def cells_of(found: Mapping[str, Any], html: bool = False) -> dict[str, str]:
     """Return the fields of a prediction as short texts."""
     cells = {name: _clipped(found.get(name, "")) for name in ("input", "output")}
+    if "error" in found:
+        cells["output"] = _clipped(found["error"])
     chances = found.get("probabilities")
     if isinstance(chances, Mapping) and chances:
         best = sorted(chances.items(), key=lambda item: -item[1])[:LIKELIEST]
@@ -250,6 +256,9 @@ class Predictor(ABC, Generic[ModelT]):
         self.precision: Precision = "tf32" if self.device.type == "cuda" else "float32"
         """What products read while it is measured."""
         self.changed_text = False
+        self.reading = Reading()
+        """Report of the latest files that were read."""
+        self._reading_settings: dict[str, Any] = {}
         self.allow_path: Sequence[str | Path] = ()
         """Whether a text of the run may have been changed since it learned from it."""
         if len(runs) > 1 and not self.ensembles:
@@ -265,7 +274,7 @@ class Predictor(ABC, Generic[ModelT]):
         task_of_run(run).check_size(run.vocabs)
         with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
             model = cast(ModelT, task_of_run(run).new_model(run.vocabs))
-        run.load_weights(model)
+        run.load_weights(model.float())  # weights of a run are float32, whatever the default dtype is
         return model.to(self.device).eval()
 
     # What it is -------------------------------------------------------------------------------------------
@@ -329,7 +338,7 @@ class Predictor(ABC, Generic[ModelT]):
         if isinstance(found, Prediction):
             return self._answer(found)
         if self.takes_lines:
-            return [self._answer(one) for one in found]
+            return [None if "error" in one else self._answer(one) for one in found]
         return self._table_answer(found) if isinstance(found, Predictions) else [*map(self._table_answer, found)]
 
     def _answer(self, found: Prediction) -> Any:
@@ -358,14 +367,68 @@ class Predictor(ABC, Generic[ModelT]):
 
     def predictions(self, inputs: Iterable[Any], **options: Any) -> Iterator[Prediction]:
         """Yield predictions one by one as inputs arrive: lines, files, or the lines of one table."""
-        return map(
-            Prediction,
-            self._predict(PredictionInputs(inputs, self.takes_files, self.takes_arrays, self.takes_words), **options),
-        )
+        on_bad_rows = options.pop("on_bad_rows", None) or self._reading_settings.get("on_bad_rows", "error")
+        if on_bad_rows not in ("error", "skip", "warn"):
+            raise OptionError(f"on_bad_rows must be error, skip or warn, got {shown(on_bad_rows)}")
+        given = PredictionInputs(inputs, self.takes_files, self.takes_arrays, self.takes_words)
+        if on_bad_rows == "error" or not self.takes_lines:
+            return map(Prediction, self._predict(given, **options))
+        return self._tolerant_predictions(given, on_bad_rows == "warn", **options)
+
+    def _tolerant_predictions(
+        self, given: PredictionInputs, placeholders: bool, **options: Any
+    ) -> Iterator[Prediction]:
+        """Yield predictions; an input that cannot be read is counted in `reading`, and does not stop the others.
+
+        With `placeholders` it has a prediction without an output, so that predictions and inputs correspond.
+        """
+        bad: deque[tuple[int, Prediction]] = deque()
+        passed = 0
+
+        def reject(number: int, one: object, why: str) -> None:
+            self.reading.count(f"input {number}: {why}")
+            bad.append((passed, Prediction({"input": one, "output": None, "error": why})))
+
+        def readable() -> Iterator[Any]:
+            nonlocal passed
+            for number, one in enumerate(given, start=1):
+                if why := self.input_error(one):
+                    reject(number, one, why)
+                else:
+                    passed += 1
+                    yield one
+
+        def waiting(before: float) -> Iterator[Prediction]:
+            while bad and bad[0][0] <= before:
+                found = bad.popleft()[1]
+                if placeholders:
+                    yield found
+
+        if self.takes_files:
+            for number, one in enumerate(given, start=1):
+                try:
+                    yield from map(Prediction, self._predict([one], **options))
+                except TextError as error:
+                    reject(number, one, str(error))
+                    yield from waiting(math.inf)
+            return
+        inputs = NamedLines(readable(), given.name)
+        for good, found in enumerate(self._predict(inputs, **options)):
+            yield from waiting(good)
+            yield Prediction(found)
+        yield from waiting(math.inf)
+
+    def input_error(self, given: object) -> str:
+        """Return why an input cannot be predicted; empty if it can."""
+        return "the input is empty" if isinstance(given, str | list | tuple) and not "".join(given).strip() else ""
 
     def read_inputs(self, name: str) -> Iterable[Any] | None:
-        """Read the inputs in a file; None if each line is an input."""
+        """Read the inputs in a file; None if each line is an input. `TableInputs` may have labels."""
         return None
+
+    def label_scores(self, labels: Sequence[str], outputs: Sequence[Any]) -> Metrics:
+        """Return metrics of outputs compared with the labels of a table."""
+        return {}
 
     def header(self, **options: Any) -> str:
         """Return the first line of the predictions; empty for lines without a header."""
@@ -373,7 +436,8 @@ class Predictor(ABC, Generic[ModelT]):
 
     def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
         """Format a prediction as a line, or one of several outputs with its score."""
-        return f"{found['input']}\t{made['output']}" + ("" if score is None else f"\t{score:.4f}")
+        output = "" if made["output"] is None else made["output"]
+        return f"{found['input']}\t{output}" + ("" if score is None else f"\t{score:.4f}")
 
     def probabilities(self, given: Any) -> Any:
         """Return the probability of every class for one input, or a list of them for several."""
@@ -453,6 +517,27 @@ class Predictor(ABC, Generic[ModelT]):
             raise OptionError(f"{self.name} has no recurrent layers whose weights could be read in fewer bits")
         for layer in layers:
             layer.matmul_dtype = products
+
+    # How files are read -----------------------------------------------------------------------------------
+
+    def read_with(self, **settings: Any) -> None:
+        """Set how files are read after training: encoding, delimiter, text, label, on_bad_rows and so on."""
+        self._reading_settings = {name: value for name, value in settings.items() if value is not None}
+
+    def new_reading(self) -> Reading:
+        """Return the settings of readers for one file or job, whose report is kept in `reading`."""
+        options = self.task.options
+        if isinstance(options, DataOptions):
+            self.reading = reading_of(options, prior=True, **self._reading_settings)
+        return self.reading
+
+    def examples(self, texts: Sequence[str] | None, read: Reader[Item]) -> list[Item]:
+        """Return the examples of files, or of the test set of the run."""
+        reading = self.new_reading()
+        if texts:
+            return read(texts, reading=reading)
+        self.reading = self.task.new_reading()
+        return evaluation_set(self.task.options, read, self.reading)
 
     def refuse(self, options: JsonObject) -> None:
         """Raise an error for options that models of this task do not have."""

@@ -51,15 +51,22 @@ def options_class(task: str) -> type[TaskOptions]:
     return options
 
 
-def task_class(task: str, numbers: bool = False) -> Any:
-    """Return the class of a task; `numbers` selects the variant for sequences of numbers."""
+def task_class(task: str, variant: str = "") -> Any:
+    """Return the class of a task, or of a variant of it: `signals` for numbers, `multilabel` for several labels."""
     options_class(task)  # raises for an unknown task
-    return importlib.import_module(f"recur.tasks.{task}.{'signals' if numbers else 'task'}").TASK
+    return importlib.import_module(f"recur.tasks.{task}.{variant or 'task'}").TASK
 
 
 def task_of(options: TaskOptions) -> Any:
     """Return the task for these options."""
-    return task_class(name_of(options), reads_numbers(options))(options)
+    return task_class(name_of(options), variant_of(options))(options)
+
+
+def variant_of(options: TaskOptions) -> str:
+    """Return the module of a task's variant; empty for the task itself."""
+    if reads_numbers(options):
+        return "signals"
+    return "multilabel" if getattr(options, "multi_label", None) else ""
 
 
 def reads_numbers(options: TaskOptions) -> bool:

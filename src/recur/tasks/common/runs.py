@@ -21,9 +21,9 @@ from recur.tasks.common.registry import (
     PATHS,
     as_list,
     read_options,
-    reads_numbers,
     relative_path,
     task_of,
+    variant_of,
     with_paths,
 )
 from recur.utils.trust import cell_file, check_trusted, read_source, trust
@@ -73,7 +73,7 @@ def open_predictor(paths: Sequence[Path | str], device: str = "auto", trust: boo
 def predictor_of(runs: Sequence[Run], device: str = "auto") -> Predictor[Any]:
     """Return the trained model of open runs."""
     task = task_of_run(runs[0])
-    module = "signals" if reads_numbers(task.options) else "predictor"
+    module = variant_of(task.options) or "predictor"
     found = importlib.import_module(f"recur.tasks.{task.name}.{module}")
     predictor: Predictor[Any] = found.PREDICTOR(task, runs, device)
     return predictor

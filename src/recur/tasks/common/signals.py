@@ -18,10 +18,11 @@ from recur.errors import TextError
 from recur.models.classifiers import NO_LABEL, SignalEncoder
 from recur.models.layers import SignalInput
 from recur.runs import Vocabs
-from recur.tasks.common.batching import split, with_time_scale
+from recur.tasks.common.batching import with_time_scale
 from recur.tasks.common.classification import class_names, class_numbers, label_vocab, names_vocab
 from recur.tasks.common.contract import Task, variable_length_blocker
 from recur.tasks.common.options import with_input
+from recur.tasks.common.splits import split
 
 ROWS = 64
 """Number of sequences in an evaluation batch."""
@@ -112,7 +113,7 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
         return labels_of(signal)
 
     def read(self, vocabs: Vocabs | None = None) -> SignalData:
-        train, valid, _ = split(self.options, read_signals)
+        train, valid, _ = split(self.options, read_signals, self.new_reading())
         if vocabs is None:
             steps = sum(len(signal.values) for signal in train)
             names = {str(k): steps for k in range(1, train[0].values.shape[1] + 1)}

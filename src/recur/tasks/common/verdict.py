@@ -273,7 +273,16 @@ def all_remarks(
     value = metrics.get(name)
     few = few_examples(history)
     if few:
-        compared = [Remark(Message("{n} validation examples are too few to judge the model", n=few), kind="few")]
+        compared = [
+            Remark(
+                Message(
+                    "the validation set is too small to judge the model: {n}, and {least} are needed",
+                    n=few,
+                    least=FEW_EXAMPLES,
+                ),
+                kind="few",
+            )
+        ]
         return [*compared, *task.remarks(figures), *([diverged] if (diverged := divergence(task, history)) else [])]
     remarks = [*compare_with_baselines(name, value, plain), *task.remarks(figures), *training_remarks(task, history)]
     if not any(remark.option for remark in remarks):

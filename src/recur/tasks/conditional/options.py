@@ -8,11 +8,11 @@ from types import MappingProxyType
 from recur.errors import OptionError
 from recur.models.options import Direction
 from recur.options import Between, Fraction, NonNegative, OneOf, Positive, Width, WidthOrNone
-from recur.tasks.common.options import DecoderTaskOptions, Token
+from recur.tasks.common.options import DecoderTaskOptions, LabelledOptions, Token
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConditionalOptions(DecoderTaskOptions):
+class ConditionalOptions(DecoderTaskOptions, LabelledOptions):
     """Generate text for a given label. Input: lines `label TAB text`."""
 
     title = "conditional"

@@ -19,8 +19,8 @@ from recur.models import ConditionalModel
 from recur.models.decoder import BatchDecoder
 from recur.options import Natural, checked
 from recur.runs import Run
-from recur.tasks.common.batching import split, test_part
 from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.splits import split
 from recur.tasks.common.teacher_forcing import sample_evenly
 from recur.tasks.conditional.task import ConditionalTask, read_lines
 from recur.utils.types import JsonObject
@@ -114,7 +114,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Perplexity of lines given their labels, ends included; beside it that of n-grams."""
         self.refuse(options)
-        pairs = read_lines(texts) if texts else test_part(self.task.options, read_lines)
+        pairs = self.examples(texts, read_lines)
         encoded = self.task.encode(pairs, self.run.vocabs["labels"], self.vocab, training=False)
         found = self.task.losses(self.model, encoded)
         predictions = sum(len(self.vocab.without_unseen(line)) + 1 for _, line in encoded)

@@ -8,28 +8,24 @@ import torch
 from torch import Tensor
 
 from recur.baselines.text_ngrams import label_ngram_baselines
-from recur.data.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
+from recur.data.reading import Reading
+from recur.data.text import SPECIALS, Pair, Vocab, fit_lines, read_labelled
 from recur.data.text.tokenizers import without_leading_marks
 from recur.decoding import DecodedSequence, SamplingOptions, sample_decode
 from recur.models import ConditionalModel, DecoderScores
 from recur.runs import Vocabs
-from recur.tasks.common.batching import (
-    EncodedPair,
-    PairBatch,
-    PairData,
-    choose_token,
-    max_steps,
-    split,
-    with_time_scale,
-)
+from recur.tasks.common.batching import EncodedPair, PairBatch, PairData, choose_token, max_steps, with_time_scale
 from recur.tasks.common.contract import Baseline, PretrainedSlots, Validation
+from recur.tasks.common.splits import reading_of, split, with_columns
 from recur.tasks.common.teacher_forcing import DecoderTask, sample_evenly
 from recur.tasks.conditional.options import ConditionalOptions
 
 
-def read_lines(names: Sequence[str]) -> list[Pair]:
+def read_lines(names: Sequence[str], reading: Reading | None = None) -> list[Pair]:
     """Labels and their lines, from the same files as a classifier's: with or without a header, in either order."""
-    return [Pair(one.label, one.text, one.where) for one in read_labelled(names)]
+    if reading is not None:
+        reading.multi_label = False
+    return [Pair(one.label, one.text, one.where, one.group) for one in read_labelled(names, reading=reading)]
 
 
 class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
@@ -45,8 +41,10 @@ class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
 
     @classmethod
     def settle(cls, options: ConditionalOptions) -> ConditionalOptions:
+        options = with_columns(options)
         if options.token is None:
-            options = options.changed(token=choose_token(pair.target for pair in read_lines(options.texts)))
+            pairs = read_lines(options.texts, reading_of(options))
+            options = options.changed(token=choose_token(pair.target for pair in pairs))
         options = options.for_token(str(options.token))
         if options.recurrence == "output":
             options = options.with_defaults(condition="input")
@@ -67,7 +65,7 @@ class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
         return without_leading_marks(vocab.decode(made.ids[::-1])) if self.backward else vocab.decode(made.ids)
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
-        train, valid, _ = split(self.options, read_lines)
+        train, valid, _ = split(self.options, read_lines, self.new_reading())
         if vocabs is None:
             lines, token = (pair.target for pair in train), self.options.token or "char"
             vocabs = {
@@ -79,9 +77,7 @@ class ConditionalTask(DecoderTask[ConditionalOptions, ConditionalModel]):
 
     def describe(self, data: PairData) -> str:
         labels = len(data.vocabs["labels"]) - len(SPECIALS)
-        found = f"{len(data.train):,} training lines of {labels} labels, {len(data.vocabs['vocab']):,} tokens"
-        note = layout_note([*self.options.texts, *self.options.valid])
-        return f"{found}; {note}" if note else found
+        return f"{len(data.train):,} training lines of {labels} labels, {len(data.vocabs['vocab']):,} tokens"
 
     def baselines(self, data: PairData) -> list[Baseline]:
         """n-grams of the same lines, ends included, that do not know their labels, and that do."""

@@ -29,7 +29,7 @@ class Copier(Solver[Tagger | OutputTagger]):
 
     @torch.no_grad()
     def _predict(self, lines: Iterable[str | np.ndarray[Any, Any]], **options: Any) -> Iterator[JsonObject]:
-        """What it recalls of each message after the silence it was trained with."""
+        """Return what the model recalls of each message after the silence of its training."""
         self.refuse(options)
         for given in lines:
             message = _parse(given)

@@ -12,24 +12,27 @@ from torch import Tensor
 
 from recur.baselines.forecasts import AutoregressionOptions, choose_autoregression, fit_in_form
 from recur.data.csv_files import parse_number
+from recur.data.reading import Reading
 from recur.data.series import Panel, Series, SeriesColumns, TimeFeature, fill, join_panels, parse_panel, read_panel
 from recur.data.text.stream import FULL_BATCH, Floats, ProcessShard
 from recur.errors import RunError, TextError
 from recur.models.forecaster import SeriesBatch
 from recur.runs import Vocabs
 from recur.tasks.common.classification import class_names
+from recur.tasks.common.splits import reading_of
 from recur.tasks.forecast.options import ForecastOptions
 
 
-def read_series(o: ForecastOptions) -> tuple[Panel, int]:
+def read_series(o: ForecastOptions, reading: Reading | None = None) -> tuple[Panel, int]:
     """Read the series that options name, and return how many values of each are test data.
 
     All series hold out as many values as the shortest, so that no test value is used for training.
     """
-    panel = read_panel(o.texts, columns_of(o))
+    reading = reading or reading_of(o)
+    panel = read_panel(o.texts, columns_of(o), reading)
     if not o.test:
         return panel, 0
-    test = read_panel(o.test, columns_of(o))
+    test = read_panel(o.test, columns_of(o), reading)
     both = join_panels(panel, test)
     ahead = min(len(whole) - len(one) for whole, one in zip(both.series, panel.series, strict=True))
     cut = (whole.until(len(one) + ahead) for whole, one in zip(both.series, panel.series, strict=True))
@@ -40,8 +43,9 @@ def columns_of(o: ForecastOptions) -> SeriesColumns:
     return SeriesColumns(o.target, o.covariates, o.past_covariates, o.static, o.date, o.id, o.layout)
 
 
-def parse_series(o: ForecastOptions, lines: Iterable[str], name: str) -> Panel:
-    return parse_panel(lines, name, columns_of(o))
+def parse_series(o: ForecastOptions, lines: Iterable[str], name: str, reading: Reading | None = None) -> Panel:
+    """Parse the lines of a table, as the training files were read."""
+    return parse_panel(lines, name, columns_of(o), reading or reading_of(o, prior=True))
 
 
 def check_lists(vocabs: Vocabs) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
+from recur.data.locales import parse_date_format
 from recur.errors import OptionError
 from recur.models.options import ForecasterOptions
-from recur.options import Between, Count, Fraction, Integer, Natural, OneOf, Positive, Width
-from recur.tasks.common.options import DataOptions, TaskOptions
+from recur.options import Between, Count, Fraction, Integer, Natural, OneOf, Positive, TextFormat, Width
+from recur.tasks.common.options import DataOptions, TaskOptions, parse_delimiter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,16 @@ class ForecastOptions(TaskOptions, DataOptions, ForecasterOptions):
 
     id: str = ""
     """Long tables: column that names the series."""
+
+    delimiter: Annotated[str, TextFormat(parse_delimiter)] = ""
+    """The mark between columns: a character, or tab, comma, semicolon, bar; if not given, it is detected."""
+
+    decimal: Literal["", ".", ","] = ""
+    """The decimal mark of numbers; if not given, the numbers decide."""
+
+    date_format: Annotated[str, TextFormat(parse_date_format)] = ""
+    """How dates are written: dmy (31.12.2024), mdy (12/31/2024), ymd, or a pattern such as %d-%b-%y; if not given, the
+    dates decide, and 1/2/2024 alone is asked about."""
 
     layout: Literal["auto", "wide", "long", "rows"] = "auto"
     """Table layout: wide (one column per series), long (one row per series and time), or rows (one row per series)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ import numpy as np
 from recur.data.series import Panel, Series, owa
 from recur.data.series.evaluation import anomalies, draw, draw_future, residuals
 from recur.data.text.stream import Floats, Ids
+from recur.data.text.tables import table_lines
 from recur.errors import OptionError, TextError
 from recur.i18n import Message
 from recur.models import Forecaster
 from recur.options import Fraction, checked
 from recur.runs import Run
-from recur.tasks.common.predictor import Prediction, Predictions, Predictor, source_name
+from recur.tasks.common.predictor import NamedLines, Prediction, Predictions, Predictor, source_name
 from recur.tasks.common.runs import task_of_run
 from recur.tasks.forecast import evaluation
 from recur.tasks.forecast.evaluation import baseline_scores
@@ -85,10 +87,12 @@ class SeriesForecaster(Predictor[Forecaster]):
         self.refuse(options)
         task = self.task
         if texts:
-            panel, _ = read_series(task.options.changed(texts=tuple(texts), test=()))
+            panel, _ = read_series(task.options.changed(texts=tuple(texts), test=()), self.new_reading())
         else:
             self.find_texts("texts", "test")
-            panel, _ = read_series(task.options)
+            self.reading = task.new_reading()
+            panel, _ = read_series(task.options, self.reading)
+        panel = task.without_short(panel, self.reading)
         splits = task.splits(panel)
         part = task.part(panel, splits, "test")
         for one, split in zip(panel.series, splits, strict=True):
@@ -148,9 +152,7 @@ class SeriesForecaster(Predictor[Forecaster]):
         self.refuse(options)
         if threshold is not None and not judge:
             raise OptionError("a threshold is for anomalies: --anomalies")
-        panel = parse_series(self.task.options, lines, source_name(lines))
-        for one in panel.series:
-            self._check(panel, one)
+        panel = self._panel(lines)
         if judge:
             if figure is not None:
                 raise OptionError("--figure draws forecasts, and --anomalies has none")
@@ -159,6 +161,28 @@ class SeriesForecaster(Predictor[Forecaster]):
             )
             return
         yield from self._ahead(panel, figure)
+
+    def read_inputs(self, name: str) -> Iterable[str]:
+        """Return the lines of a table, of a CSV or another kind of file."""
+        return NamedLines(table_lines(name, self.new_reading()), name)
+
+    def _panel(self, lines: Iterable[str]) -> Panel:
+        """Parse a table. A series that nothing can be forecast from is left out and reported, or stops the job."""
+        reading = self.new_reading()
+        panel = parse_series(self.task.options, lines, source_name(lines), reading)
+        found = []
+        for one in panel.series:
+            try:
+                self._check(panel, one)
+            except TextError as error:
+                if len(panel) == 1:
+                    raise
+                reading.reject(TextError(f"{one.id}: {error}"))
+            else:
+                found.append(one)
+        if not found:
+            raise TextError(reading.bad[0])
+        return panel if len(found) == len(panel) else replace(panel, series=tuple(found))
 
     def _check(self, panel: Panel, one: Series) -> None:
         task = self.task

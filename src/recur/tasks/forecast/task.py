@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from recur.baselines.forecasts import AutoregressionOptions
+from recur.data.reading import Reading
 from recur.data.series import Panel, Split, TimeFeature
 from recur.data.text.stream import Ids
-from recur.errors import OptionError
+from recur.errors import OptionError, TextError
 from recur.i18n import Message
 from recur.models import Forecaster, forecaster
 from recur.models.forecaster import ForecasterSizes
@@ -30,6 +31,7 @@ from recur.tasks.common.contract import (
     Validation,
     cpu_sampling_blocker,
 )
+from recur.tasks.common.splits import reading_of
 from recur.tasks.forecast import evaluation
 from recur.tasks.forecast.data import (
     RowSettings,
@@ -82,8 +84,13 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
 
     @classmethod
     def settle(cls, options: ForecastOptions) -> ForecastOptions:
-        panel, ahead = read_series(options)
-        options = settle_options(options, panel, ahead)
+        reading = reading_of(options)
+        panel, ahead = read_series(options, reading)
+        options = options.changed(decimal=reading.decimal, date_format=reading.date_format)
+        settled = settle_options(options, panel, ahead)
+        long = cls(settled).without_short(panel, reading)
+        options = settled if len(long) == len(panel) else settle_options(options, long, ahead)
+        panel = long
         if options.time_input and options.time_origin is None:
             options = options.changed(time_origin=min(one.start for one in panel.series))
         task = cls(options.changed(time_scale=options.time_scale or 1.0)) if options.time_input else cls(options)
@@ -158,17 +165,34 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
             found.append(split)
         return tuple(found)
 
-    def read(self, vocabs: Vocabs | None = None) -> SeriesData:
-        panel, _ = read_series(self.options)
-        splits = self.splits(panel)
+    def without_short(self, panel: Panel, reading: Reading) -> Panel:
+        """Return the panel without series that are too short to learn from, which are reported.
+
+        An error is raised if bad rows stop the job, and if this leaves less than half of the series.
+        """
         least = max(self.season, 2) + self.horizon
-        for one, split in zip(panel.series, splits, strict=True):
-            if split.train < least:
-                held = f"{split.test - split.valid} for the test and {split.valid - split.train} for validation"
-                raise OptionError(
-                    f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} for training, and --horizon "
-                    f"{self.horizon} with --season {self.season} needs {least}: lower --horizon or --holdout"
-                )
+        found, first = [], ""
+        for one, split in zip(panel.series, self.splits(panel), strict=True):
+            if split.train >= least:
+                found.append(one)
+                continue
+            held = f"{split.test - split.valid} for the test and {split.valid - split.train} for validation"
+            error = OptionError(
+                f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} for training, and --horizon "
+                f"{self.horizon} with --season {self.season} needs {least}: lower --horizon or --holdout"
+            )
+            if reading.on_bad_rows == "error" or len(panel) == 1:
+                raise error
+            first = first or str(error)
+            reading.reject(TextError(str(error)))
+        if 2 * len(found) < len(panel):
+            raise OptionError(first)
+        return panel if len(found) == len(panel) else replace(panel, series=tuple(found))
+
+    def read(self, vocabs: Vocabs | None = None) -> SeriesData:
+        panel, _ = read_series(self.options, self.new_reading())
+        panel = self.without_short(panel, self.reading)
+        splits = self.splits(panel)
         first = splits[0]
         for option, rows_held in (("valid", first.valid - first.train), ("test", first.test - first.valid)):
             if rows_held < self.horizon:

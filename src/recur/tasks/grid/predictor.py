@@ -11,7 +11,6 @@ import numpy as np
 
 from recur.data.images import Image, as_pixels, read_images
 from recur.models import GridClassifier
-from recur.tasks.common.batching import test_part
 from recur.tasks.common.classification import class_names, class_scores, confusion, probability_scores
 from recur.tasks.common.predictor import Predictor
 from recur.tasks.grid.task import GridTask, encode, image_baselines, image_parts, probabilities
@@ -34,7 +33,7 @@ class ImageClassifier(Predictor[GridClassifier]):
         class and a softmax of the pixels."""
         self.refuse(options)
         o, vocabs = self.task.options, self.run.vocabs
-        measured = encode(read_images(texts) if texts else test_part(o, read_images), o, vocabs)
+        measured = encode(self.examples(texts, read_images), o, vocabs)
         targets = [example.label for example in measured]
         begun = time.perf_counter()
         p = probabilities(self.models, measured, o)

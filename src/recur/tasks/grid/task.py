@@ -20,7 +20,7 @@ from recur.i18n import Message
 from recur.models import GridClassifier
 from recur.models.calibration import calibrate
 from recur.runs import Vocabs
-from recur.tasks.common.batching import FEW, class_examples, split
+from recur.tasks.common.batching import FEW, class_examples
 from recur.tasks.common.classification import (
     class_names,
     class_number,
@@ -32,6 +32,7 @@ from recur.tasks.common.classification import (
     validate_classes,
 )
 from recur.tasks.common.contract import Baseline, Task, TrainingProgress, TrainingStep, Validation
+from recur.tasks.common.splits import split
 from recur.tasks.grid.options import GridOptions
 
 PAPER = 0.0
@@ -214,7 +215,7 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
     def read(self, vocabs: Vocabs | None = None) -> ImageData:
         o = self.options
         train, valid, _ = image_parts(o)
-        vocabs = vocabs or {"labels": label_vocab(str(image.label) for image in train)}
+        vocabs = vocabs or {"labels": label_vocab((str(image.label) for image in train), 2)}
         whole = encode([*train, *valid], o, vocabs)
         return ImageData(vocabs, whole[: len(train)], whole[len(train) :], note_of(o))
 

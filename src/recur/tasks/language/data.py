@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.reading import Reading
 from recur.data.text import BOS, EOS, Batch, Corpus, Stream, Vocab, encoded, fit_vocab
 from recur.data.text.stream import Ids, ProcessShard
 from recur.errors import TextError
 from recur.i18n import Message
+from recur.tasks.common.splits import reading_of
 from recur.tasks.language.options import LanguageOptions
 
 IN_MEMORY = 50_000_000
@@ -43,32 +45,37 @@ class LanguageData:
         return {"vocab": self.vocab}
 
 
-def corpora(options: LanguageOptions) -> tuple[Corpus, Corpus, Corpus]:
+def corpora(options: LanguageOptions, reading: Reading | None = None) -> tuple[Corpus, Corpus, Corpus]:
     """Return the training, validation and test texts; without files of their own, the last two are held out."""
-    whole = Corpus.of(*options.texts)
+    reading = reading or reading_of(options)
+    whole = Corpus.of(*options.texts, reading=reading)
     if options.valid and options.test:
-        return whole, Corpus.of(*options.valid), Corpus.of(*options.test)
-    held = min(0.05, HELD / max(whole.characters, 1))
-    train, valid, test = whole.split(*((1 - held, held) if options.valid or options.test else (1 - 2 * held, held)))
+        return whole, Corpus.of(*options.valid, reading=reading), Corpus.of(*options.test, reading=reading)
+    usual = min(0.05, HELD / max(whole.characters, 1))
+    held_valid, held_test = (
+        usual if share is None else share for share in (options.valid_fraction, options.test_fraction)
+    )
     if options.valid:
-        return train, Corpus.of(*options.valid), valid
+        train, test, _ = whole.split(1 - held_test, held_test)
+        return train, Corpus.of(*options.valid, reading=reading), test
     if options.test:
-        return train, valid, Corpus.of(*options.test)
-    return train, valid, test
+        train, valid, _ = whole.split(1 - held_valid, held_valid)
+        return train, valid, Corpus.of(*options.test, reading=reading)
+    return whole.split(1 - held_valid - held_test, held_valid)
 
 
 def valid_text(options: LanguageOptions) -> Corpus:
     """Return the validation text; the training text is read only if the validation text is held out of it."""
-    return Corpus.of(*options.valid) if options.valid else corpora(options)[1]
+    return Corpus.of(*options.valid, reading=reading_of(options)) if options.valid else corpora(options)[1]
 
 
 def test_text(options: LanguageOptions) -> Corpus:
     """Return the test text; the training text is read only if the test text is held out of it."""
-    return Corpus.of(*options.test) if options.test else corpora(options)[2]
+    return Corpus.of(*options.test, reading=reading_of(options)) if options.test else corpora(options)[2]
 
 
-def load_data(options: LanguageOptions, vocab: Vocab | None = None) -> LanguageData:
-    train, valid, _ = corpora(options)
+def load_data(options: LanguageOptions, vocab: Vocab | None = None, reading: Reading | None = None) -> LanguageData:
+    train, valid, _ = corpora(options, reading)
     fitted = vocab is None
     if vocab is None:
         vocab = fit_vocab(train, options.token, **options.vocab_options())

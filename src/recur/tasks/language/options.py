@@ -9,14 +9,23 @@ from typing import Literal, Self
 from recur.errors import OptionError, unknown
 from recur.models.options import Direction, LanguageModelOptions
 from recur.options import Between, Count, Fraction, Natural, NonNegative, OneOf, Positive, Width, WidthOrNone
-from recur.tasks.common.options import SplitOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
+from recur.tasks.common.options import (
+    SplitOptions,
+    TaskOptions,
+    TextColumnOptions,
+    Token,
+    VocabOptions,
+    WarmStartOptions,
+)
 
 WIDE = {"hidden_size": 256, "embedding_size": 256, "tie_weights": True, "lr": 0.008}
 """Defaults for many types."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOptions, WarmStartOptions):
+class LanguageOptions(
+    TaskOptions, TextColumnOptions, SplitOptions, VocabOptions, LanguageModelOptions, WarmStartOptions
+):
     """Predict the next token of a text; `recur sample` generates text."""
 
     title = "language"

@@ -146,7 +146,7 @@ class Language(Predictor[LanguageModel]):
         progress, ngrams = options.pop("progress", None), options.pop("ngrams", True)
         cache, dynamic = checked("cache", options.pop("cache", 0), Natural), options.pop("dynamic", False)
         self.refuse(options)
-        text = Corpus.of(*texts) if texts else test_text(self.options)
+        text = Corpus.of(*texts, reading=self.new_reading()) if texts else test_text(self.options)
         row = self.measure(text, progress)
         if cache or dynamic:
             row["beside"] = [self._row(*found, text) for found in self._adapted(text, cache, dynamic)]
@@ -184,7 +184,7 @@ class Language(Predictor[LanguageModel]):
                 yield f"… with both, {chosen}", loss, len(y), time.perf_counter() - begun
 
     def _ids(self, text: Corpus) -> tuple[Tensor, Tensor]:
-        """What is read of a text and what follows it, (N,) each, on the model's device."""
+        """Return the inputs and the targets of a text, (N,) each, on the model's device."""
         ids = self._scored(self.vocab.encode_corpus(text), text.name)
         y = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(self.model.device)
         return torch.cat([y.new_tensor([first_input(self.vocab)]), y[:-1]]), y

@@ -27,6 +27,7 @@ from recur.tasks.common.contract import (
     cpu_sampling_blocker,
 )
 from recur.tasks.common.metrics import perplexity
+from recur.tasks.common.splits import reading_of
 from recur.tasks.language import sizing
 from recur.tasks.language.data import (
     LanguageData,
@@ -65,7 +66,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
 
     @classmethod
     def settle(cls, options: LanguageOptions) -> LanguageOptions:
-        text = Corpus.of(*options.texts)
+        text = Corpus.of(*options.texts, reading=reading_of(options))
         wide = options.token != "char" or has_many_characters(text)
         options = options.for_token("word") if wide else options
         if options.tuned_on:
@@ -90,7 +91,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
         return sizing.fields_of(asked, found.options), sizing.describe_size(asked, found)
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
-        return load_data(self.options, vocabs["vocab"] if vocabs else None)
+        return load_data(self.options, vocabs["vocab"] if vocabs else None, self.new_reading())
 
     def describe(self, data: LanguageData) -> str:
         text = data.train_text

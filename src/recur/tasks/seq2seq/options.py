@@ -8,7 +8,7 @@ from typing import Literal
 
 from recur.models.options import EncoderDecoderOptions
 from recur.options import BelowOne, Between, Count, Fraction, Natural, OneOf, Positive, Width, WidthOrNone
-from recur.tasks.common.options import DecoderTaskOptions
+from recur.tasks.common.options import DecoderTaskOptions, PairOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
 
@@ -18,7 +18,7 @@ SENTENCES = {"hidden_size": 256, "embedding_size": 128, "embedding_init": "norma
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqOptions(DecoderTaskOptions, EncoderDecoderOptions):
+class Seq2SeqOptions(DecoderTaskOptions, PairOptions, EncoderDecoderOptions):
     """Map sequences to sequences. Input: lines `source TAB target`, or two files."""
 
     title = "seq2seq"

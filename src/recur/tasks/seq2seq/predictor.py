@@ -12,6 +12,7 @@ from torch import Tensor
 
 from recur.data.batching import padded
 from recur.data.text import UNK, Pair, read_pairs
+from recur.data.text.labelled import TableInputs, read_pair_inputs
 from recur.data.text.stream import Ids
 from recur.decoding import (
     DecodedSequence,
@@ -26,9 +27,10 @@ from recur.decoding import (
 from recur.errors import OptionError, TextError
 from recur.i18n import Message
 from recur.models import Seq2Seq
-from recur.tasks.common.batching import EncodedPair, PairBatch, split, test_part
+from recur.tasks.common.batching import EncodedPair, PairBatch
 from recur.tasks.common.metrics import perplexity
 from recur.tasks.common.predictor import Predictor
+from recur.tasks.common.splits import split
 from recur.tasks.common.teacher_forcing import ROWS, pair_batches
 from recur.tasks.seq2seq.task import Seq2SeqTask, judge
 from recur.utils.types import JsonObject, Metrics
@@ -123,8 +125,17 @@ class Transducer(Predictor[Seq2Seq]):
         writers = [model.writer(source.to(self.device), lengths) for model in self.models]
         return writers[0] if len(writers) == 1 else DecoderEnsemble(writers)
 
+    def read_inputs(self, name: str) -> TableInputs | None:
+        """Read the sources of a table of pairs; None if each line of the file is a source."""
+        rows = read_pair_inputs(name, self.new_reading())
+        return None if rows is None else TableInputs(name, rows)
+
+    def label_scores(self, labels: Sequence[str], outputs: Sequence[Any]) -> Metrics:
+        """Return error rates, and BLEU and chrF of sentences."""
+        return judge(self.run.vocabs["target"].tokenizer, list(labels), list(outputs))
+
     def _perplexity(self, encoded: Sequence[EncodedPair]) -> Metrics:
-        """Of several models, by the mean of their probabilities."""
+        """Return the perplexity of an ensemble, by the mean of its probabilities."""
         total, count = 0.0, 0
         for batch in pair_batches(encoded):
             count += int(self.models[0].decoder.predictions(batch.target, batch.lengths).sum())
@@ -136,7 +147,7 @@ class Transducer(Predictor[Seq2Seq]):
     @torch.no_grad()
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Error rates of what it writes for each source, BLEU and chrF of sentences; the perplexity of the targets."""
-        pairs = read_pairs(texts) if texts else test_part(self.task.options, read_pairs)
+        pairs = self.examples(texts, read_pairs)
         begun = time.perf_counter()
         written: list[DecodedSequence] = []
         encoded = self.task.encode(pairs, self.run.vocabs["source"], self.run.vocabs["target"], training=False)

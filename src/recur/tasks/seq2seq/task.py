@@ -22,11 +22,11 @@ from recur.tasks.common.batching import (
     max_steps,
     pair_batch,
     pair_size,
-    split,
     with_time_scale,
 )
 from recur.tasks.common.contract import Baseline, PretrainedSlots, Remark, Validation
 from recur.tasks.common.metrics import bleu, chrf, edits_per_symbol, error_rates, format_metric, mteval_words
+from recur.tasks.common.splits import reading_of, split
 from recur.tasks.common.teacher_forcing import DecoderTask, pair_batches
 from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
 from recur.utils.types import Metrics
@@ -77,7 +77,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
     @classmethod
     def settle(cls, options: Seq2SeqOptions) -> Seq2SeqOptions:
         if options.source_token is None or options.target_token is None:
-            pairs = read_pairs(options.texts)
+            pairs = read_pairs(options.texts, reading_of(options))
             options = options.changed(
                 source_token=options.source_token or choose_symbol([pair.source for pair in pairs]),
                 target_token=options.target_token or choose_symbol([pair.target for pair in pairs]),
@@ -91,7 +91,7 @@ class Seq2SeqTask(DecoderTask[Seq2SeqOptions, Seq2Seq]):
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
         o = self.options
-        train, valid, _ = split(o, read_pairs)
+        train, valid, _ = split(o, read_pairs, self.new_reading())
         if vocabs is None:
             sources, targets = (pair.source for pair in train), (pair.target for pair in train)
             vocabs = {

@@ -231,7 +231,7 @@ def _legal(labels: Vocab) -> Transitions | None:
 
 
 def _place(moves: Transitions, numbers: dict[str, int], a: str, b: str) -> Tensor:
-    """Of the move from a to b."""
+    """Return the score of the transition from a to b."""
     if a == EDGE:
         return moves.start[numbers[b]]
     return moves.end[numbers[a]] if b == EDGE else moves.between[numbers[a], numbers[b]]
@@ -255,10 +255,10 @@ def spell(words: Sequence[str], vocab: Vocab) -> tuple[list[int], list[int]]:
 
 
 def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[TaggedExample]:
-    """Those without tags have UNSEEN ones."""
+    """Encode examples; examples without tags get UNSEEN tags."""
     classes = class_numbers(vocabs["labels"])
     found = []
-    for words, tags, _ in sentences:
+    for words, tags, *_ in sentences:
         ids, ends = spell(words, vocabs["vocab"])
         numbers = [classes.get(tag, UNSEEN_TAG) for tag in tags] or [UNSEEN_TAG] * len(words)
         found.append(TaggedExample(ids, ends, numbers, words))

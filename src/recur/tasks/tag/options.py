@@ -10,11 +10,11 @@ from recur.data.text.treebanks import TagColumns, parse_column
 from recur.errors import OptionError
 from recur.models.options import Direction, WordTaggerOptions
 from recur.options import Between, Fraction, NonNegative, OneOf, Positive, TextFormat, Width, WidthOrNone
-from recur.tasks.common.options import InputOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
+from recur.tasks.common.options import InputOptions, TaggedOptions, TaskOptions, Token, VocabOptions, WarmStartOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, WarmStartOptions):
+class TagOptions(TaskOptions, InputOptions, TaggedOptions, VocabOptions, WordTaggerOptions, WarmStartOptions):
     """Tag every word of a sentence. Input: CoNLL columns."""
 
     title = "tag"

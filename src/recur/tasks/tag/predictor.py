@@ -13,14 +13,15 @@ import torch
 from recur.baselines.transducers import tagging_baselines
 from recur.data.text import Sentence, read_tagged, read_words
 from recur.data.text.recognition import has_columns
+from recur.data.text.tables import is_table
 from recur.errors import OptionError, TextError, shown
 from recur.i18n import Message
 from recur.models.tagger import TaggerEnsemble
 from recur.options import Range, checked
 from recur.runs import Run
-from recur.tasks.common.batching import split, test_part
 from recur.tasks.common.classification import class_names
 from recur.tasks.common.predictor import Prediction, PredictionInputs, Predictor
+from recur.tasks.common.splits import split
 from recur.tasks.tag.data import Collate, by_type, compare, encode, unseen_tags
 from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, linear_of, tag, tag_confusion
 from recur.utils.types import JsonObject
@@ -56,9 +57,10 @@ class TextTagger(Predictor[AnyTagger]):
 
     def read_inputs(self, name: str) -> Iterable[tuple[str, ...]] | None:
         """Sentences of words that stand below each other, with or without their tags."""
-        if not has_columns(name):
+        reading = self.new_reading()
+        if not is_table(name) and not has_columns(name, reading):
             return None
-        return (sentence.words for sentence in read_words(name, self.task.options.columns))
+        return (sentence.words for sentence in read_words(name, self.task.options.columns, reading))
 
     def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
         """A line in a line; words that stood below each other with a tag beside each, and an empty line."""
@@ -72,7 +74,7 @@ class TextTagger(Predictor[AnyTagger]):
         of all words. Beside them plain models, where what it learned from is here."""
         self.refuse(options)
         read = partial(read_tagged, columns=self.task.options.columns)
-        sentences = read(texts) if texts else test_part(self.task.options, read)
+        sentences = self.examples(texts, read)
         targets = [sentence.tags for sentence in sentences]
         words = sum(map(len, targets))
         begun = time.perf_counter()
@@ -134,7 +136,7 @@ class TextTagger(Predictor[AnyTagger]):
             yield found | ({"nbest": made} if nbest > 1 else {})
 
     def probabilities(self, given: Any) -> Any:
-        """Of every tag, for each word of a text; or a list of those for several."""
+        """Return the probability of every tag for each word of a text, or a list of them for several texts."""
         found = self.predict(given, marginals=True)
         return found["probabilities"] if isinstance(found, Prediction) else [one["probabilities"] for one in found]
 
@@ -158,7 +160,7 @@ class TextTagger(Predictor[AnyTagger]):
 
 
 def _words(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Of a line, or as they come."""
+    """Return the words of a line, or the given words."""
     words = tuple(given.split() if isinstance(given, str) else given)
     if not words or not all(isinstance(word, str) and word for word in words):
         raise TextError(

@@ -27,7 +27,7 @@ from recur.i18n import Message
 from recur.models.classifiers import NO_LABEL, SignalTagger, Transcriber
 from recur.options import Count, NonNegative, checked
 from recur.runs import Vocabs
-from recur.tasks.common.batching import FEW, example_line, test_part
+from recur.tasks.common.batching import FEW, example_line
 from recur.tasks.common.classification import TIE, class_names, class_scores, class_weights, confusion, total_weight
 from recur.tasks.common.contract import Baseline, Remark, TrainingProgress, TrainingStep, Validation
 from recur.tasks.common.metrics import edits_per_symbol, error_rates, format_metric
@@ -142,7 +142,7 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
 
 
 class StepLabels(NamedTuple):
-    """What a model makes of sequences."""
+    """Labels that a model predicts for sequences."""
 
     labels: list[list[int]]
     loss: float
@@ -356,7 +356,7 @@ class SignalTagPredictor(Predictor[SignalTagger]):
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Its figures, and beside them plain models'."""
-        signals = read_signals(texts) if texts else test_part(self.task.options, read_signals)
+        signals = self.examples(texts, read_signals)
         measured = self.task.encode(signals, self.run.vocabs)
         begun = time.perf_counter()
         figures = self._measure(measured, **options)

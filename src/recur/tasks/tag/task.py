@@ -18,7 +18,7 @@ from recur.models import OutputTagger, WordTagger
 from recur.models.tagger import UNSEEN_TAG, TaggerEnsemble
 from recur.nn.crf import length_mask
 from recur.runs import Vocabs
-from recur.tasks.common.batching import FEW, split, with_time_scale
+from recur.tasks.common.batching import FEW, with_time_scale
 from recur.tasks.common.classification import TIE, class_names, class_scores, class_weights, confusion, total_weight
 from recur.tasks.common.contract import (
     Baseline,
@@ -32,6 +32,7 @@ from recur.tasks.common.contract import (
 from recur.tasks.common.metrics import format_metric, metric_label
 from recur.tasks.common.options import with_input
 from recur.tasks.common.registry import task_of
+from recur.tasks.common.splits import reading_of, split
 from recur.tasks.tag.blend import LINEAR_ALONE, NETWORK_ALONE, SHARES, BlendedTagger, LazyFeatureCRF
 from recur.tasks.tag.data import (
     Collate,
@@ -80,12 +81,16 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         if options.class_weights == "balanced" and options.crf and options.recurrence == "hidden":
             raise OptionError("--class-weights balanced is for --no-crf: a CRF has no loss of a single word")
         if options.spans is None:
-            tags = {tag for sentence in read_tagged(options.texts, options.columns) for tag in sentence.tags}
+            tags = {
+                tag
+                for sentence in read_tagged(options.texts, options.columns, reading_of(options))
+                for tag in sentence.tags
+            }
             options = options.changed(spans=are_spans(tags))
         return super().settle(with_time_scale(options, lambda: [len(s.ids) for s in cls(options).read().train]))
 
     def read(self, vocabs: Vocabs | None = None) -> TagData:
-        train, valid, _ = split(self.options, partial(read_tagged, columns=self.options.columns))
+        train, valid, _ = split(self.options, partial(read_tagged, columns=self.options.columns), self.new_reading())
         vocabs = fit_vocabs(train, self.options) if vocabs is None else vocabs
         linear = LazyFeatureCRF(vocabs, train)
         return TagData(vocabs, encode(train, vocabs), encode(valid, vocabs), train, valid, linear)
@@ -277,7 +282,7 @@ def tag_confusion(
 
 
 def say_unseen(unseen: dict[str, int], where: str) -> str:
-    """Of tags that training did not have."""
+    """Return the message that names tags that the training set did not have."""
     named = ", ".join(list(unseen)[:5]) + ", …" * (len(unseen) > 5)
     count = sum(unseen.values())
     return f"{count:,} word{'s' * (count > 1)} of {where} with tags that training has not ({named}) count as errors"

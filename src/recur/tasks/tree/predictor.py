@@ -15,7 +15,6 @@ from recur.i18n import Message
 from recur.models import TreeModel
 from recur.models.classifiers import NO_LABEL
 from recur.runs import Run
-from recur.tasks.common.batching import test_part
 from recur.tasks.common.classification import class_names, class_scores, confusion
 from recur.tasks.common.predictor import Predictor
 from recur.tasks.tree.task import EncodedTree, TreeBatch, TreeTask, as_texts, tree_baselines, tree_scores
@@ -35,7 +34,7 @@ class TreeClassifier(Predictor[TreeModel]):
         """Accuracy, macro F1 and the confusion matrix at the roots, and the accuracy at all nodes; plain models of the
         roots' words beside them."""
         self.refuse(options)
-        trees = read_trees(texts) if texts else test_part(self.task.options, read_trees)
+        trees = self.examples(texts, read_trees)
         encoded = self.task.encode(trees, self.run.vocabs)
         begun = time.perf_counter()
         found = tree_scores(self.model, encoded)

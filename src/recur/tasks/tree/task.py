@@ -22,7 +22,7 @@ from recur.models.calibration import calibrate, calibration_error
 from recur.models.classifiers import NO_LABEL
 from recur.nn import Forest
 from recur.runs import Vocabs
-from recur.tasks.common.batching import FEW, class_examples, split
+from recur.tasks.common.batching import FEW, class_examples
 from recur.tasks.common.classification import (
     class_names,
     class_number,
@@ -33,6 +33,7 @@ from recur.tasks.common.classification import (
     score_baselines,
 )
 from recur.tasks.common.contract import Baseline, PretrainedSlots, Task, TrainingProgress, TrainingStep, Validation
+from recur.tasks.common.splits import split
 from recur.tasks.tree.options import TreeOptions
 from recur.utils.types import JsonObject
 
@@ -105,7 +106,7 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
         return self.options.compose
 
     def read(self, vocabs: Vocabs | None = None) -> TreeData:
-        train, valid, _ = split(self.options, read_trees)
+        train, valid, _ = split(self.options, read_trees, self.new_reading())
         if vocabs is None:
             counts = Counter(self.word(word) for tree in train for word in tree.words)
             labels = [label for tree in train for label in tree.labels if label is not None]
@@ -114,7 +115,7 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
             words = Vocab.from_counts(
                 counts, Words(lower=self.options.lower), self.options.min_freq, self.options.max_vocab_size
             )
-            vocabs = {"vocab": words, "labels": label_vocab(labels)}
+            vocabs = {"vocab": words, "labels": label_vocab(labels, 2)}
         learned, measured = (self.encode(part, vocabs) for part in (train, valid))
         return TreeData(vocabs, learned, measured, as_texts(train, learned), as_texts(valid, measured))
 
