@@ -367,3 +367,17 @@ def test_an_empty_table_has_no_text(tmp_path: Path) -> None:
     path.write_text("\n\n")
     with pytest.raises(TextError, match="holds no row"):
         tables.text_column(str(path))
+
+
+def test_a_panic_of_polars_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars panics on some damaged Feather files, which is no Exception of Python."""
+    polars = pytest.importorskip("polars")
+    path = tmp_path / "a.feather"
+    polars.DataFrame({"text": ["a"]}).write_ipc(path)
+
+    def panic(*_: object) -> None:
+        raise polars.exceptions.PanicException("range end index 11666240 out of range")
+
+    monkeypatch.setattr(polars.LazyFrame, "collect", panic)
+    with pytest.raises(TextError, match="cannot be read: range end index"):
+        read_table(str(path))

@@ -437,10 +437,11 @@ def _class_names(folder: Path) -> dict[str, list[str]]:
 
 def _frame(name: str, scan: Callable[[], Any], polars: Any, other: Callable[[], Any] | None = None) -> Table:
     """Return a table of a polars frame; its size is checked before its cells are read."""
+    damaged = (Exception, polars.exceptions.PanicException)  # polars raises errors of many types, and panics
     try:
         frame = scan()
         header = [str(column) for column in frame.collect_schema().names()]
-    except Exception as error:  # polars raises errors of many types for damaged files
+    except damaged as error:
         if other is not None:
             return _frame(name, other, polars)
         raise TextError(
@@ -459,7 +460,7 @@ def _frame(name: str, scan: Callable[[], Any], polars: Any, other: Callable[[], 
             columns[column] = series.to_list()
     except TextError:
         raise
-    except Exception as error:
+    except damaged as error:
         raise TextError(
             f"{name} cannot be read: {str(error).splitlines()[0][:200] if str(error) else 'damaged'}"
         ) from None
