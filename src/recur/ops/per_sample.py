@@ -50,6 +50,15 @@ class Call:
     signature: Signature
     arriving: tuple[bool, ...] = ()
     """Which results have a gradient in a backward pass."""
+    for_data: bool = True
+    for_state: bool = True
+    """Whether a backward pass computes the gradients of data and of states. Those of weights are always computed."""
+
+    @property
+    def computed(self) -> list[bool]:
+        """Which of the differentiable tensors get a gradient."""
+        s = self.signature
+        return [self.for_data, *[True] * (s.weights + s.extras), *[self.for_state] * s.states]
 
     def folded(self, K: int) -> Signature:
         """Return the signature of K samples as rows of one scan."""
@@ -102,10 +111,13 @@ class PerSampleScan(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         signature = ctx.call.signature
         gradients = gradients[: counts(signature)[1]]
-        call = Call(signature, tuple(part is not None for part in gradients))
+        needed = ctx.needs_input_grad[1:]
+        for_state = any(needed[shared(signature).stop : signature.differentiable])
+        call = Call(signature, tuple(part is not None for part in gradients), needed[0], for_state)
         arriving = [part for part in gradients if part is not None]
-        found = PerSampleBackward.apply(call, *ctx.saved_tensors, *arriving)
-        return None, *found, *[None] * (signature.given - len(found))
+        found = iter(PerSampleBackward.apply(call, *ctx.saved_tensors, *arriving))
+        every = [next(found) if there else None for there in call.computed]
+        return None, *every, *[None] * (signature.given - len(every))
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[int | None], call: Call, *given: Tensor) -> Any:
@@ -126,8 +138,9 @@ class PerSampleBackward(torch.autograd.Function):
     @staticmethod
     def forward(call: Call, *operands: Tensor) -> tuple[Tensor, ...]:
         kept, gradients = call.split(operands)
-        found, _ = kernels_for(kept[0]).backward(call.signature, kept, gradients, True, True, False)
-        return tuple(found[: call.signature.differentiable])
+        asked = call.for_data, call.for_state, False
+        found, _ = kernels_for(kept[0]).backward(call.signature, kept, gradients, *asked)
+        return tuple(part for part, there in zip(found, call.computed, strict=False) if there)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -157,11 +170,12 @@ class PerSampleBackward(torch.autograd.Function):
             part if part is None else _rows(part, dim, K) for part, dim in zip(arriving, arriving_dims, strict=True)
         ]
         every = [*given, *results, *kept[s.given + outputs :]]
-        found, recorded = kernels_for(given[0]).backward(call.folded(K), every, gradients, True, True, True)
-        of_rows = [found[0], *found[shared(s).stop : s.differentiable]]
-        of_data, *of_state = [part.unflatten(0, (-1, K)) for part in of_rows]
+        asked = call.for_data, call.for_state, True
+        found, recorded = kernels_for(given[0]).backward(call.folded(K), every, gradients, *asked)
+        of_data = [found[0].unflatten(0, (-1, K))] if call.for_data else []
+        of_state = [part.unflatten(0, (-1, K)) for part in found[shared(s).stop : s.differentiable] if call.for_state]
         weights = _weight_gradients(s, given, results, recorded, K)
-        return (of_data, *weights, *of_state), (1, *[0] * len(weights), *[1] * len(of_state))
+        return (*of_data, *weights, *of_state), (*[1] * len(of_data), *[0] * len(weights), *[1] * len(of_state))
 
 
 def _sample(given: Sequence[Tensor], dims: Sequence[int | None], k: int) -> Tensors:
