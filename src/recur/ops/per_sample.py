@@ -209,7 +209,8 @@ def _weight_gradients(
     def by_sample(rows: Tensor) -> Tensor:
         """(K, rows of a sample, columns)"""
         if packed:
-            return rows.unflatten(0, (-1, K)).transpose(0, 1)
+            by_row: Tensor = rows.unflatten(0, (-1, K))
+            return by_row.transpose(0, 1)
         B, T, _ = signature.shape
         return rows.reshape(B, K, T, -1).transpose(0, 1).flatten(1, 2)
 
