@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recur.compiler.expressions import Expressions
@@ -75,6 +75,12 @@ def _range(op: str, args: Sequence[Range]) -> Range:
             return max(a, c), max(b, d)
         case "select", [_, (a, b), (c, d)]:
             return min(a, c), max(b, d)
+        case "atan", [(low, high)]:
+            return math.atan(low), math.atan(high)
+        case (("floor" | "round"), [(low, high)]):
+            return _whole(low, math.floor), _whole(high, math.floor if op == "floor" else math.ceil)
+        case "remainder", [_, (low, high)] if low > 0:
+            return 0.0, high
         case (("sigmoid" | "less" | "less_equal" | "equal"), _):
             return 0.0, 1.0
         case (("tanh" | "sin" | "cos" | "erf" | "sign"), _):
@@ -84,6 +90,10 @@ def _range(op: str, args: Sequence[Range]) -> Range:
 
 def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
+
+
+def _whole(value: float, rounded: Callable[[float], int]) -> float:
+    return float(rounded(value)) if math.isfinite(value) else value
 
 
 Sums = dict[int, int]
