@@ -72,7 +72,7 @@ WAYS: dict[str, list[Function]] = {
         lambda a: (3 * a).round(decimals=-1) * a,
     ],
     "remainder": [torch.remainder, lambda a: a.remainder(-0.3), lambda a: torch.remainder(a, 2)],
-    "mod": [operator.mod, lambda a: a % 0.1, lambda a: -7.3 % a],
+    "mod": [operator.mod, lambda a: a % 0.1],
     "sin": [torch.sin],
     "cos": [torch.cos],
     "erf": [torch.erf],

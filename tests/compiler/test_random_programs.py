@@ -98,7 +98,8 @@ def changed_in_place(a: Any, b: Any) -> Any:
     same = value
     value *= 0.5
     same += b
-    return value.sub_(1) if same is value else same
+    value.sub_(1)
+    return same
 
 
 OPERATIONS: list[tuple[int, Any]] = [

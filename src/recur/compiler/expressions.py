@@ -53,7 +53,9 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
 """The operations of a program and their meaning. Comparisons return 1 or 0. `custom(y, a, d)` has the value y and the
 derivative d with respect to a; `custom(y)` has none."""
 
-COSTLY = {"sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "atan", "pow", "remainder", "div"}
+COSTLY = {
+    "sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "atan", "pow", "remainder", "div",
+}  # fmt: skip
 """Operations whose results are saved for the backward pass rather than recomputed."""
 
 

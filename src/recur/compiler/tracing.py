@@ -27,7 +27,6 @@ from recur.compiler.expressions import Expressions, differentiate
 from recur.compiler.formulas import FORMULAS
 from recur.errors import CellError, RecurError
 
-
 VIEWS = ("detach", "unflatten", "flatten")
 """Operations of a step whose result shares the memory of their argument."""
 

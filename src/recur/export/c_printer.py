@@ -39,7 +39,8 @@ INFIX = {
 }  # fmt: skip
 PRELUDE_FUNCTIONS = ("tanh", "sigmoid", "exp", "relu", "sign", "maximum", "minimum", "remainder")
 """Functions of c/prelude.c; all others are those of math.h."""
-MATH_FUNCTIONS = {name: name for name in ("log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "atan", "floor", "pow")} | {
+MATH_FUNCTIONS = {
+    **{name: name for name in ("log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "atan", "floor", "pow")},
     "abs": "fabs",
     "round": "rint",
 }
