@@ -59,6 +59,8 @@ def _range(op: str, args: Sequence[Range]) -> Range:
         case "mul", [(a, b), (c, d)]:
             corners = [0.0 if p == 0 or q == 0 else p * q for p in (a, b) for q in (c, d)]  # 0 · ∞: the 0 is exact
             return min(corners), max(corners)
+        case "div", [(a, b), (c, d)] if 0 < c == d < math.inf:
+            return a / c, b / c
         case "exp", [(low, high)]:
             return _exp(low), _exp(high)
         case "log1p", [(low, high)] if low >= 0:
@@ -75,6 +77,8 @@ def _range(op: str, args: Sequence[Range]) -> Range:
             return max(a, c), max(b, d)
         case "select", [_, (a, b), (c, d)]:
             return min(a, c), max(b, d)
+        case "custom", [(low, high), *_]:
+            return low, high
         case "atan", [(low, high)]:
             return math.atan(low), math.atan(high)
         case (("floor" | "round"), [(low, high)]):

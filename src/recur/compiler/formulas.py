@@ -130,7 +130,7 @@ def _mish(t: Expressions, a: int, inplace: bool = False) -> int:
 def _hardsigmoid(t: Expressions, a: int, inplace: bool = False) -> int:
     """Return min(max(a + 3, 0), 6) / 6. Its slope is that of PyTorch, which rounds 1/6 to float32 for every dtype."""
     three = t.number(3)
-    value = t("div", _clamp_strictly(t, t("add", a, three), t.number(0), t.number(6)), t.number(6))
+    value = t("div", t("minimum", t("maximum", t("add", a, three), t.number(0)), t.number(6)), t.number(6))
     inside = t("mul", t("less", t.number(-3), a), t("less", a, three))
     return t("custom", value, a, t("mul", inside, t.number(0.1666666716337204)))
 
