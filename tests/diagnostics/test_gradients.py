@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn, tanh
 
-from recur.cells import Cell
+from recur.cells import Cell, make_cell
 from recur.diagnostics import Level, Subject, xray
 from recur.diagnostics.gates import activations
 from recur.diagnostics.gradient_flow import (
@@ -58,10 +58,10 @@ def sequence(T: int = 60, B: int = 2, scale: float = 0.3) -> Tensor:
 # Against finite differences ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cell", ALL_CELLS)
+@pytest.mark.parametrize("cell", [name for name in ALL_CELLS if make_cell(name).exact_gradient])
 def test_flow_equals_finite_differences(cell: str) -> None:
     """∂L_T/∂s_t of the first state by moving each unit of it at step t, and reading on from there."""
-    net = Recurrent(cell, 3, 4, **DOUBLE)
+    net = Recurrent(cell, 3, 4, **DOUBLE).eval()  # without noise
     x, lag, eps = sequence(T=9, B=1), 3, 1e-6
     found = flow(Subject.of(net, x), rows=1, steps=9)
     upto = x.shape[1] - lag
@@ -102,7 +102,7 @@ def test_the_gradient_of_a_memory_goes_through_its_output_too(cell: str) -> None
         assert norms[lag] == pytest.approx(math.sqrt(sum(s * s for s in slopes)), rel=1e-6)
 
 
-@pytest.mark.parametrize("cell", [*ALL_CELLS, "slstm:heads=2"])
+@pytest.mark.parametrize("cell", [*(name for name in ALL_CELLS if make_cell(name).exact_gradient), "slstm:heads=2"])
 def test_a_linearised_step_is_its_jacobian(cell: str) -> None:
     """Both ways of multiplying with J, against the step moved a little in every direction."""
     subject = Subject.of(Recurrent(cell, 3, 4, **DOUBLE), sequence(T=6, B=1))

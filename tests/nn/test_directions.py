@@ -21,7 +21,7 @@ def twins(cell: str = "lstm", **options: Any) -> tuple[Recurrent, Recurrent]:
     forward = Recurrent(cell, D, H, **options, **DOUBLE)
     weights = {name.removesuffix("_reverse"): value for name, value in backward.state_dict().items()}
     forward.load_state_dict(weights)
-    return backward, forward
+    return backward.eval(), forward.eval()  # noise is drawn for each step, so it would not be turned around
 
 
 def turned(x: Tensor, lengths: list[int]) -> Tensor:

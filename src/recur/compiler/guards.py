@@ -309,6 +309,8 @@ class _Search:
         self.seen[id(cls), data] = cls
         for owner in cls.__mro__:
             if owner is Cell or _is_constant(owner.__module__):
+                # A class of recur does not change, but its step may call a user's function: the equations of a grid.
+                self._visit_all(f for f in vars(owner).values() if isinstance(f, FunctionType) and f.__closure__)
                 continue
             for name, value in vars(owner).items():
                 if self._is_read(name, value, data):
