@@ -91,7 +91,7 @@ def test_what_is_wrong_with_data_leaves_nothing_behind(tmp_path: Path) -> None:
         recur.fit(TEXTS, STARS)
     with pytest.raises(OptionError, match="hidden_size must be"):
         recur.fit(TEXTS, STARS, task="classify", out=tmp_path / "x", hidden_size=0)
-    with pytest.raises(OptionError, match="the task adding makes its own data"):
+    with pytest.raises(OptionError, match="the task adding generates its data"):
         recur.fit(TEXTS, STARS, task="adding", out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
 

@@ -125,7 +125,7 @@ def test_a_figure_of_forecasts(here: Path) -> None:
         ("train names.tsv --task classify --compose net", "--compose belongs to grid and tree; the task here is"),
         ("train notabs.txt --task classify", "notabs.txt:1: a line is label TAB text"),
         ("train names.tsv --task tag", "names.tsv: 1 examples are too few to hold some out"),
-        ("train names.tsv --task adding", "the task adding makes its own data"),
+        ("train names.tsv --task adding", "the task adding generates its data"),
         ("train names.tsv --task clasify", "unknown task 'clasify'; did you mean 'classify'?"),
         ("eval run other.csv", "other.csv: unknown column 'Passengers'"),
         ("eval run --beam 2", "--beam is not for the task forecast"),
