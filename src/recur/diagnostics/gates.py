@@ -114,7 +114,7 @@ def activations(layer: Layer) -> dict[str, Activation]:
     """The activations of a layer's gates along the text, by gate; gates without one are left out."""
     cell = layer.cell
     x, h, s, w = layer.step_arguments(layer.inputs[0, 1:], [part[0] for part in layer.previous])
-    sources = {id(t): g for t, g in zip((*x, *h), (*cell.gates, *cell.recurrent_gates), strict=True)}
+    sources = {id(t): g for t, g in zip((*x, *h), (*x._fields, *cell.recurrent_gates), strict=True)}
     with _Provenance(sources) as followed:
         cell.advance(x, h, s, w)
     found: dict[str, Activation] = {}
