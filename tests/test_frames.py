@@ -70,7 +70,7 @@ def test_a_run_of_data_in_memory_is_resumed_and_moved(tmp_path: Path, monkeypatc
     assert model.evaluate()["texts"] == 6
     assert options_of_run(model.run).valid == (str(Path("elsewhere/data/valid.tsv")),)
     Path("elsewhere/data/train.tsv").write_text("1\tother\n")
-    with pytest.raises(RecurError, match="is not what elsewhere learned from"):
+    with pytest.raises(RecurError, match="is not the text that elsewhere was trained on"):
         resume("elsewhere", steps=2)
 
 

@@ -250,5 +250,5 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
 def test_one_label_is_refused(tmp_path: Path) -> None:
     """There is nothing to tell apart."""
     (tmp_path / "one.tsv").write_text("".join(f"pos\tgood film {k}\n" for k in range(30)))
-    with pytest.raises(TextError, match="every training example has the label 'pos': a model needs at least two"):
+    with pytest.raises(TextError, match="training examples have the label 'pos': a classifier needs at least two"):
         recur.fit(tmp_path / "one.tsv", task="classify", steps=2, threads=1)
