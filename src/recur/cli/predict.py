@@ -237,7 +237,7 @@ def predict(
 
 def no_run(named: Sequence[Path]) -> str:
     among = f" among {', '.join(map(str, named))}" if named else ""
-    return f"no run{among}: a run is a folder with a manifest.json"
+    return f"no run{among}: expected the folder of a run, which has a manifest.json"
 
 
 def open_runs(models: Sequence[Path], device: str, trust: bool, threads: int = 0) -> tuple[Predictor[Any], list[str]]:
