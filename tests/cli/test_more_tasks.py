@@ -112,7 +112,10 @@ def test_a_figure_of_forecasts(here: Path) -> None:
     ("command", "said"),
     [
         ("train broken.txt --task tree", "broken.txt:2:1: this bracket is never closed"),
-        ("train trees.txt --task tree --valid range.txt --test trees.txt", "range.txt:1:2: label '9' is not in the training set"),
+        (
+            "train trees.txt --task tree --valid range.txt --test trees.txt",
+            "range.txt:1:2: label '9' is not in the training set",
+        ),
         ("train airline.csv --task forecast --target Note", "airline.csv:2: Note is 'low', which is not a number"),
         ("train airline.csv --task forecast --target Passengers --horizon 200", "lower --horizon or --holdout"),
         ("train airline.csv short.csv --task forecast --target Passengers", "short.csv: unknown column 'Passengers'"),
