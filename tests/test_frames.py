@@ -70,7 +70,7 @@ def test_a_run_of_data_in_memory_is_resumed_and_moved(tmp_path: Path, monkeypatc
     assert model.evaluate()["texts"] == 6
     assert options_of_run(model.run).valid == (str(Path("elsewhere/data/valid.tsv")),)
     Path("elsewhere/data/train.tsv").write_text("1\tother\n")
-    with pytest.raises(RecurError, match="is not what elsewhere learned from"):
+    with pytest.raises(RecurError, match="is not the text that elsewhere was trained on"):
         resume("elsewhere", steps=2)
 
 
@@ -91,7 +91,7 @@ def test_what_is_wrong_with_data_leaves_nothing_behind(tmp_path: Path) -> None:
         recur.fit(TEXTS, STARS)
     with pytest.raises(OptionError, match="hidden_size must be"):
         recur.fit(TEXTS, STARS, task="classify", out=tmp_path / "x", hidden_size=0)
-    with pytest.raises(OptionError, match="the task adding makes its own data"):
+    with pytest.raises(OptionError, match="the task adding generates its data"):
         recur.fit(TEXTS, STARS, task="adding", out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
 

@@ -90,7 +90,7 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     assert "--quantize is not for --to torch" in refusal(capsys, lm, folder / "model.pt2", "--quantize")
     assert "--max-length is not for --to onnx" in refusal(capsys, lm, folder / "model.onnx", "--max-length", 9)
     said = refusal(capsys, folder / "none", folder / "model.onnx")
-    assert "the cell gru2014 has no program to export: GRU2014 has pointwise = False" in said
+    assert "the cell gru2014 cannot be exported: GRU2014 has pointwise = False" in said
     said = refusal(capsys, folder / "own", folder / "own.safetensors")
     assert "torch.nn has no Mine: expected LSTM, GRU or RNN; --to torch and --to onnx export the whole model" in said
     assert not [*folder.glob("model.onnx"), *folder.glob("model.pt2"), *folder.glob("own.safetensors")]

@@ -112,7 +112,10 @@ def test_a_figure_of_forecasts(here: Path) -> None:
     ("command", "said"),
     [
         ("train broken.txt --task tree", "broken.txt:2:1: this bracket is never closed"),
-        ("train trees.txt --task tree --valid range.txt --test trees.txt", "range.txt:1:2: label '9' is outside"),
+        (
+            "train trees.txt --task tree --valid range.txt --test trees.txt",
+            "range.txt:1:2: label '9' is not in the training set",
+        ),
         ("train airline.csv --task forecast --target Note", "airline.csv:2: Note is 'low', which is not a number"),
         ("train airline.csv --task forecast --target Passengers --horizon 200", "lower --horizon or --holdout"),
         ("train airline.csv short.csv --task forecast --target Passengers", "short.csv: unknown column 'Passengers'"),
@@ -125,7 +128,7 @@ def test_a_figure_of_forecasts(here: Path) -> None:
         ("train names.tsv --task classify --compose net", "--compose belongs to grid and tree; the task here is"),
         ("train notabs.txt --task classify", "notabs.txt:1: a line is label TAB text"),
         ("train names.tsv --task tag", "names.tsv: 1 examples are too few to hold some out"),
-        ("train names.tsv --task adding", "the task adding makes its own data"),
+        ("train names.tsv --task adding", "the task adding generates its data"),
         ("train names.tsv --task clasify", "unknown task 'clasify'; did you mean 'classify'?"),
         ("eval run other.csv", "other.csv: unknown column 'Passengers'"),
         ("eval run --beam 2", "--beam is not for the task forecast"),

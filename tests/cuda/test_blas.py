@@ -106,7 +106,7 @@ def test_nothing_to_multiply_and_what_fails(library: Library) -> None:
     assert library.multiplied[0][-4] is None  # cuBLAS finds one itself
     assert run.workspace == 4 * (2 * 5 + 5 * 3 + 2 * 3)
     library.status = 3
-    with pytest.raises(MemoryError, match="the GPU ran out of memory: a product by cuBLAS"):
+    with pytest.raises(MemoryError, match="the GPU ran out of memory in a cuBLAS matrix product"):
         run(0, 9, 8, 16, 32, 48)
     library.status = 13
     with pytest.raises(BackendError, match="cuBLAS failed with status 13"):

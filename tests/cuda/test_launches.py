@@ -98,7 +98,7 @@ def test_one_after_the_other(gpu: GPU, native: bool, monkeypatch: pytest.MonkeyP
             ("product", *parts, 1604, 3200, 3200, 3200, 101, WORKSPACE, 64, STREAM),
         ]
     gpu.status = 1
-    with pytest.raises(MemoryError, match="a product by cuBLAS"):
+    with pytest.raises(MemoryError, match="in a cuBLAS matrix product"):
         run(addresses)
     with pytest.raises(BackendError, match="launching of a test"):
         LaunchList(0, [KernelLaunch(kernel(gpu, 21), template)], 0)(addresses)

@@ -168,7 +168,7 @@ def test_a_label_that_training_did_not_have_is_an_error_and_said(run: Path, tmp_
         make_options("classify", {"texts": [str(run.parent / "reviews.tsv")], "valid": [str(tmp_path / "test.tsv")]})
     )
     data = task.read()
-    said = "2 validation texts with labels that training has not (odd, new) count as errors"
+    said = "2 validation texts with labels that are not in the training set (odd, new) count as errors"
     assert task.describe(data).endswith(said)
     assert all(baseline.value >= 2 / 3 for baseline in task.baselines(data))
 

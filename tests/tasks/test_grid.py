@@ -222,5 +222,5 @@ def test_numbers_that_cannot_be(fields: dict[str, Any], says: str) -> None:
 def test_a_label_never_seen_is_named(bars: str, tmp_path: Path) -> None:
     make(tmp_path / "run", bars, steps=2).train()
     np.savez(tmp_path / "new.npz", x=np.zeros((1, 6, 6)), y=np.array(["circle"]))
-    with pytest.raises(TextError, match=r"new.npz\[0\]: label 'circle' is outside"):
+    with pytest.raises(TextError, match=r"new.npz\[0\]: label 'circle' is not in the training set"):
         recur.load(tmp_path / "run").evaluate([str(tmp_path / "new.npz")])

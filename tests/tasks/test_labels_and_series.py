@@ -232,7 +232,7 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
 
     tree = str(files / "tree")
     (tmp_path / "odd.txt").write_text("(1 (7 a) (0 b))\n")
-    with pytest.raises(TextError, match=r"odd.txt:1:5: label '7' is outside the range of the training labels: 0 … 1"):
+    with pytest.raises(TextError, match=r"odd.txt:1:5: label '7' is not in the training set; its labels are 0 … 1"):
         read(task="tree", texts=tree, valid=str(tmp_path / "odd.txt"))
     (tmp_path / "wide.txt").write_text("(1 (1 a) (0 b) (0 b))\n" * 40)
     with pytest.raises(TextError, match=r"wide.txt:\d+: tree-lstm joins two children"):
@@ -241,7 +241,7 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
     read(task="tree", texts=str(tmp_path / "wide.txt"), compose="child-sum")
     with pytest.raises(OptionError, match="--cell belongs to adding, .* and tag; the task here is tree"):
         read(task="tree", texts=tree, cell="lstm")
-    with pytest.raises(OptionError, match="makes its own data; leave"):
+    with pytest.raises(OptionError, match="generates its data; leave"):
         read(task="adding", texts=tree)
     with pytest.raises(TextError, match="too few to hold some out"):
         read(task="tree", texts=str(tmp_path / "odd.txt"))
@@ -250,5 +250,5 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
 def test_one_label_is_refused(tmp_path: Path) -> None:
     """There is nothing to tell apart."""
     (tmp_path / "one.tsv").write_text("".join(f"pos\tgood film {k}\n" for k in range(30)))
-    with pytest.raises(TextError, match="every training example has the label 'pos': a model needs at least two"):
+    with pytest.raises(TextError, match="training examples have the label 'pos': a classifier needs at least two"):
         recur.fit(tmp_path / "one.tsv", task="classify", steps=2, threads=1)

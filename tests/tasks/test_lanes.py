@@ -34,7 +34,7 @@ def model_of(**fields: Any) -> LanguageModel:
     ids=lambda fields: "-".join(fields),
 )
 def test_lanes_are_exact(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "LEAD", 40)
+    monkeypatch.setattr(evaluation, "WARM_UP", 40)
     model = model_of(**fields)
     with torch.no_grad():
         for p in model.parameters():

@@ -112,7 +112,7 @@ def test_options_need_no_torch() -> None:
         ("language", {"horizon": 3}, "--horizon belongs to forecast; the task here is language"),
         ("seq2seq", {"window": 20}, "--window belongs to forecast and language; the task here is seq2seq"),
         ("tree", {"cell": "gru"}, "--cell belongs to adding, classify, conditional, .* and tag; the task here is tree"),
-        ("adding", {"texts": "a.txt"}, "the task adding makes its own data; leave a.txt out"),
+        ("adding", {"texts": "a.txt"}, "the task adding generates its data; leave a.txt out"),
     ],
 )
 def test_what_is_wrong_is_said_once_for_all_doors(task: str, fields: dict[str, Any], says: str) -> None:

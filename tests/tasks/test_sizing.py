@@ -89,7 +89,7 @@ def test_what_is_given_stays_and_the_rest_follows() -> None:
     assert given.options.lr > free.options.lr
     assert given.options.embedding_size < free.options.embedding_size
     said = sizing.describe_size(asked(minutes=2, hidden_size=64), given)
-    assert said.startswith("sized for 2 minutes of this CPU (")
+    assert said.startswith("options chosen for 2 minutes on this CPU (")
     assert f"lr {given.options.lr:g}" in said
     assert "hidden-size 64" not in said
     assert sized(LETTERS, speed, minutes=2, embedding_size=0).options.embedding_size == 0
@@ -132,7 +132,7 @@ def test_a_run_says_and_keeps_what_it_was_sized_to(tmp_path: Path, monkeypatch: 
     notes: list[str] = []
     options = asked(texts=str(book), minutes=0.002, window=20, threads=1, baseline=False, eval_every=1000)
     train(options, tmp_path / "run", lambda event: notes.append(str(event.content.get("text"))))
-    (said,) = [note for note in notes if note.startswith("sized for 0.002 minutes")]
+    (said,) = [note for note in notes if note.startswith("options chosen for 0.002 minutes")]
     assert tried
     kept = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert kept["hidden_size"] == tried[-1].hidden_size

@@ -209,7 +209,7 @@ def test_a_changed_text_stops_and_can_be_said_to_be_right(capsys: pytest.Capture
     for verb in ("resume", "eval", "xray"):
         assert command([verb, "r"]) == 2
         said = capsys.readouterr().err
-        assert "book.txt is not what r learned from" in said
+        assert "book.txt is not the text that r was trained on" in said
         assert "--changed-text" in said
     assert command(["eval", "r", "--changed-text", "-q"]) == 0
     assert command(["eval", "r", "book.txt"]) == 0, "another text is another text"

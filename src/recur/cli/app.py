@@ -9,7 +9,14 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from recur import __version__
 from recur.cli.options import PLAIN
@@ -95,6 +102,16 @@ def _threads_restored() -> Iterator[None]:
             sys.modules["torch"].set_num_threads(before)
 
 
+def _missing(error: MissingArgumentError) -> str:
+    """Return which argument or which value of an option is missing."""
+    argument = error.argument
+    if error.keyword is not None or argument is None:
+        return f"option {error.keyword} needs a value"
+    if argument.field_info.is_positional:
+        return f"missing argument {argument.name.lstrip('-').upper()}"
+    return f"missing option {argument.name}"
+
+
 def _run(arguments: Sequence[str]) -> int:
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
@@ -103,8 +120,12 @@ def _run(arguments: Sequence[str]) -> int:
         return _fail(f"unexpected argument {unused}; see recur {_verb(arguments)} --help")
     except UnknownOptionError as error:
         return _fail(f"{_unknown_flag(error)} See recur {_verb(arguments)} --help.")
-    except CycloptsError as error:
+    except UnknownCommandError as error:
         return _fail(f"{error} See recur --help.")
+    except MissingArgumentError as error:
+        return _fail(f"{_missing(error)}; see recur {_verb(arguments)} --help")
+    except CycloptsError as error:
+        return _fail(f"{error} See recur {_verb(arguments)} --help.")
     except RankError as error:
         return _fail(str(error), speaks=error.mine)
     except RecurError as error:

@@ -233,9 +233,9 @@ class Display:
             shown["also"] = ", ".join(
                 f"{metric_of(name).words} {format_metric(name, content[name])}" for name in others
             )
-        seconds = f"{content['seconds']:.0f} s and {content['measuring_seconds']:.0f} s of measuring"
         last = f" (the last one {content['last_measuring_seconds']:.1f} s)" if self.metric in content else ""
-        shown["steps"] = f"{content['steps']:,} in {seconds}{last}, {rate} while training"
+        shown["training"] = f"{content['steps']:,} steps in {content['seconds']:.0f} s, {rate}"
+        shown["evaluation"] = f"{content['measuring_seconds']:.0f} s{last}"
         machine = content["device"] if content["device"] != "cpu" else f"{content['threads']} thread(s)"
         shown["model"] = f"{content['architecture']}, {content['parameters']:,} weights"
         shown["ran on"] = f"backend {content['backend']}, {machine}"

@@ -34,7 +34,7 @@ verb = App(
     help_epilogue="""Examples:
   recur doctor
   recur doctor --json
-  recur doctor --tune                 measure this GPU once; scans then take the fastest way"""
+  recur doctor --tune                 measure this GPU once; later scans use the fastest kernels"""
 )
 
 

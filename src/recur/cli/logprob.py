@@ -22,7 +22,7 @@ verb = App(
   recur logprob runs/book "the cat sat" "cat the sat"
   recur logprob model.arpa "the cat sat" --json
   recur logprob runs/names Papadopoulos --label Greek
-  cat lines.txt | recur logprob runs/book              each line a text of its own""",
+  cat lines.txt | recur logprob runs/book              one text per line""",
 )
 
 SHOWN = 10

@@ -50,8 +50,7 @@ class Opening:
     """Options of commands that open runs."""
 
     trust: Annotated[bool, Parameter(negative="")] = False
-    """Execute the custom cell that a run, a sweep or a --config file names, even if you have not trained with it. The
-    SHA-256 of the cell is remembered."""
+    """Execute the custom cell of a run, a sweep or a --config file that you did not train, and trust its SHA-256."""
 
 
 @Parameter(name="*")
@@ -63,8 +62,7 @@ class OpeningTexts(Opening):
     """Continue although a training file has changed since."""
 
     allow_path: tuple[Path, ...] = ()
-    """Read this text of the run outside of the run's folder, a file or a folder, even if you have not trained with it.
-    The SHA-256 of its name and content is remembered. Repeat the option for several."""
+    """Read this text outside of the run's folder, a file or a folder, and trust its SHA-256. May be repeated."""
 
 
 def open_model(runs: Sequence[Path], device: str, trust: bool, threads: int) -> Predictor[Any]:

@@ -124,8 +124,8 @@ def predict(
         Write a figure to this file (.png, .svg or .pdf): forecasts after their history, or the attention weights of the
         first six inputs.
     anomalies
-        Of forecasters: not what follows, but how surprising each value of the file is, one step ahead: how many
-        deviations it is off, and the share of validation errors that were as large.
+        Forecasting models: instead of a forecast, print for each value of the file how unusual it is: its error one
+        step ahead in standard deviations, and its p-value among the validation errors.
     threshold
         With --anomalies: p-value below which a value counts as an anomaly; default 0.01.
     device
@@ -237,7 +237,7 @@ def predict(
 
 def no_run(named: Sequence[Path]) -> str:
     among = f" among {', '.join(map(str, named))}" if named else ""
-    return f"no run{among}: a run is a folder with a manifest.json"
+    return f"no run{among}: expected the folder of a run, which has a manifest.json"
 
 
 def open_runs(models: Sequence[Path], device: str, trust: bool, threads: int = 0) -> tuple[Predictor[Any], list[str]]:

@@ -16,7 +16,7 @@ verb = App(
     help_epilogue="""Examples:
   recur submit train book.txt --minutes 60 --set timeout_min=90 --set slurm_partition=gpu --set gpus_per_node=1
   recur submit sweep names.tsv --task classify --trials 30 --set timeout_min=240
-  recur submit train book.txt --steps 100 --cluster local --wait       a process of this machine""",
+  recur submit train book.txt --steps 100 --cluster local --wait       without Slurm, on this machine""",
 )
 
 CLUSTERS = ("slurm", "local")

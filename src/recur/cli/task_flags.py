@@ -108,7 +108,7 @@ def split_arguments(arguments: Sequence[str]) -> Arguments:
         cls = options_class(task)
         texts = _positional(rest)
         if texts and "texts" not in cls.names():
-            raise OptionError(f"the task {task} makes its own data; leave {texts[0]} out")
+            raise OptionError(f"the task {task} generates its data; leave {texts[0]} out")
         for name in fields:
             if name not in cls.names():
                 raise OptionError(f"{named}: {refusal(task, name)}")

@@ -24,10 +24,10 @@ verb = App(
   recur xray runs/book                        on its validation text
   recur xray runs/book chapter.txt --html report.html
   recur xray runs/book --html report.html --language zh
-  recur xray runs/book --try                  train what it advises first, and compare
+  recur xray runs/book --try                  train with the first recommendation, and compare
   recur xray runs/book --json --tokens 1000
   recur xray runs/book --sentence "It was slow, but it worked."
-  recur xray runs/names                       a classifier, on a batch of what it learned from
+  recur xray runs/names                       a classifier, on a batch of its training set
   recur xray runs/g2p --part encoder.recurrent"""
 )
 

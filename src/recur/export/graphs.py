@@ -196,7 +196,7 @@ def prepare_model(model: nn.Module) -> nn.Module:
             if isinstance(reason, str):
                 name = layer.cell.name or type(layer.cell).__name__
                 instead = "train a pointwise cell such as lstm or gru, without --depth-transition"
-                raise OptionError(f"the cell {name} has no program to export: {reason}; {instead}")
+                raise OptionError(f"the cell {name} cannot be exported: {reason}; {instead}")
             layer.backend, layer.matmul_dtype = "native", ""
     return model.requires_grad_(False)
 

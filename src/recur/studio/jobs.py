@@ -167,7 +167,7 @@ class TrainingJob:
             fields["texts"] = texts.file(self.text)
         elif self.text:
             raise OptionError(
-                Message("the task {task} makes its own data; leave {text} out", task=self.task, text=self.text)
+                Message("the task {task} generates its data; leave {text} out", task=self.task, text=self.text)
             )
         return ["train", *arguments_of(self.task, fields), "--out", self.name]
 

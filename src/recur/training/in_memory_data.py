@@ -65,5 +65,5 @@ class InMemoryData(NamedTuple):
     def _options_class(task: str) -> type[DataOptions]:
         cls = options_class(task)
         if not issubclass(cls, DataOptions):
-            raise OptionError(Message("the task {task} makes its own data; leave {text} out", task=task, text="yours"))
+            raise OptionError(Message("the task {task} generates its data; leave {text} out", task=task, text="yours"))
         return cls

@@ -4,15 +4,17 @@
 any arguments. After `import recur`, the list has what a whole saved model needs:
 
     torch.save(model, path)                     # a module of yours with recur.nn.LSTM or recur.Recurrent in it
-    torch.serialization.add_safe_globals([Model, torch.nn.Linear])     # your classes and torch's are yours to name
+    torch.serialization.add_safe_globals([Model, torch.nn.Linear])     # add your classes and those of torch.nn
     model = torch.load(path)
 
-These are the layers of `recur.nn`, its cells and their options: none of them opens a file or runs code that it is
-given. `Recurrent` itself could, by the name of a cell's file, so it is saved by its attributes and restored by
-`restore_network`, which creates no cell. Add a custom cell yourself: `torch.serialization.add_safe_globals([MyCell])`.
+These are the layers of `recur.nn`, the cells and their options: no constructor on the list opens a file or runs code
+from its arguments. The constructor of `Recurrent` may load a cell from a file and is therefore not on the list: a
+network is saved by its attributes, and `restore_network` restores it. Add a custom cell yourself:
+`torch.serialization.add_safe_globals([MyCell])`.
 The list is extended when torch is imported, and each class is imported when torch first needs it.
 
-`python -m recur` imports this module before it leaves the current folder, so it imports little.
+`python -m recur` imports this module before it removes the current folder from `sys.path`. The module therefore imports
+only the standard library.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from types import ModuleType
 
 
 def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a package's `__getattr__` for `names`, which maps each name to its module."""
+    """Return a `__getattr__` for a package that imports a name on first use; `names` maps each name to its module."""
 
     def find(name: str) -> object:
         if name not in names:
@@ -40,14 +42,14 @@ def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
 
 
 def on_import(package: str, then: Callable[[], object]) -> None:
-    """Call `then` once a package is imported: now, if it is already."""
+    """Call `then` after a package was imported; immediately if it is already imported."""
     if package in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, _Once(package, then))
+        sys.meta_path.insert(0, _ImportHook(package, then))
 
 
-class _Once(MetaPathFinder):
+class _ImportHook(MetaPathFinder):
     """Import hook for one package, which removes itself after the import."""
 
     def __init__(self, package: str, then: Callable[[], object]) -> None:
@@ -67,13 +69,13 @@ class _Once(MetaPathFinder):
             return spec
         run = spec.loader.exec_module
 
-        def run_and_go(module: ModuleType) -> None:
+        def run_and_notify(module: ModuleType) -> None:
             run(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
                 self.then()
 
-        spec.loader.exec_module = run_and_go  # type: ignore[method-assign]  # of this one loader
+        spec.loader.exec_module = run_and_notify  # type: ignore[method-assign]  # changes this loader only
         return spec
 
 
@@ -94,11 +96,11 @@ LOADABLE = {
     "recur.nn.options": ("Connections", "Depth", "Dropout", "Init"),
     "recur.nn.recurrent": ("restore_network",),
 }
-"""Trusted names by module; `recur.cells`, which all of these import, adds the cells itself."""
+"""Names that torch.load may call, by module. `recur.cells` adds the cells; all of these modules import it."""
 
 
-class _Named(tuple[str, str]):
-    """Pair (class, name) for torch, whose class is imported on first access."""
+class _LazyGlobal(tuple[str, str]):
+    """Pair (object, name) for `add_safe_globals`, which imports the object on first access."""
 
     def __iter__(self) -> Iterator[object]:  # type: ignore[override]
         yield self[0]
@@ -112,13 +114,14 @@ class _Named(tuple[str, str]):
         return getattr(importlib.import_module(module), attribute)
 
 
-def _tell_torch() -> None:
+def _extend_safe_globals() -> None:
+    """Add the names of LOADABLE to the list of torch.load."""
     from torch.serialization import add_safe_globals
 
     names = [f"{module}.{name}" for module, group in LOADABLE.items() for name in group]
-    add_safe_globals([_Named((name, name)) for name in names])  # type: ignore[misc]
+    add_safe_globals([_LazyGlobal((name, name)) for name in names])  # type: ignore[misc]
 
 
 def allow_saved_models() -> None:
     """Extend the list of torch.load when torch is imported."""
-    on_import("torch", _tell_torch)
+    on_import("torch", _extend_safe_globals)

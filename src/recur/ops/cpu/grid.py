@@ -1,7 +1,8 @@
 """The operator `recur::grid`, a recurrence over 2-D grids, with its derivative `recur::grid_backward`.
 
 One call of the C++ core runs all anti-diagonals, forward or backward. As in `recur::scan`, the cell is passed as the
-text of its programs. For every gate its step reads the sum a = W_1 h_1 + W_2 h_2 + U x + b over both predecessors.
+text of its programs. For every gate, a step reads a = W_1 h_1 + W_2 h_2 + U x + b, where h_1 and h_2 are the states of
+the two neighbours that are nearer to the corner where the scan starts.
 """
 
 from __future__ import annotations
@@ -27,26 +28,25 @@ LIBRARY.define(
 )
 
 Recompute = Callable[[Tensor, Tensor], Tensor]
-"""Computes h from x and M by operations of PyTorch, which can be differentiated any number of times."""
+"""Function that computes h from x and M by PyTorch operations, which are differentiable any number of times."""
+
+TARGET_ROWS, ENOUGH_PARTS = 512, 4
+"""Target number of rows of the longest diagonal of a part; half as many while there are fewer than ENOUGH_PARTS."""
 
 
-FILL, ENOUGH = 512, 4
-"""The target number of rows of the longest diagonal of a part; half of it while there are fewer than ENOUGH parts."""
-
-
-def _hidden(x: Tensor, M: Tensor) -> int:
+def _hidden_size(x: Tensor, M: Tensor) -> int:
     return (M.shape[2] - x.shape[3] - 1) // 2
 
 
-def _rows(x: Tensor, H: int) -> int:
+def _rows_per_part(x: Tensor, H: int) -> int:
     """Return the number of batch rows per part.
 
     A part must fill panels of vector registers. Large weights need larger parts, because every part has its own sums of
     their gradient. The number of threads plays no role, so results do not depend on it.
     """
     B, R, C, _ = x.shape
-    whole, half = (-(-B // -(-max(fill, H) // min(R, C))) for fill in (FILL, FILL // 2))
-    parts = max(whole, min(half, ENOUGH))
+    whole, half = (-(-B // -(-max(fill, H) // min(R, C))) for fill in (TARGET_ROWS, TARGET_ROWS // 2))
+    parts = max(whole, min(half, ENOUGH_PARTS))
     return -(-B // parts)
 
 
@@ -55,29 +55,29 @@ def _tape_numbers(a: Assembly, x: Tensor, M: Tensor) -> int:
 
     diagonal_size in grid.h computes the same row length.
     """
-    (B, R, C, _), H = x.shape, _hidden(x, M)
+    (B, R, C, _), H = x.shape, _hidden_size(x, M)
     if any(isinstance(size, torch.SymInt) for size in x.shape):  # the formula is too complex for a guard
         return cast(int, torch.library.get_ctx().new_dynamic_size(min=2))
-    rows, values = _rows(x, H), a.states + (a.gates if a.reads_share else 0) + a.saved
+    rows, values = _rows_per_part(x, H), a.states + (a.gates if a.reads_share else 0) + a.saved
     points = [0, *(min(d, R - 1) - max(0, d - C + 1) + 1 for d in range(R + C - 1))]
     lengths = [((n + 1) * rows + max(rows, 32) + 47) // 32 * 32 - 16 for n in points]
     return M.shape[0] * ((B + rows - 1) // rows) * sum(values * H * length + 32 for length in lengths)
 
 
 class GridCall:
-    """The struct of one call, and the objects that must stay alive with it."""
+    """Call of the C++ core: its argument struct, and the objects that must stay alive during the call."""
 
     def __init__(self, x: Tensor, M: Tensor, turns: Sequence[int], composition: str, program: str) -> None:
         core = library.core()
         assert core is not None
         self.core, self.isa, self.double = core, core.isa, int(x.dtype == torch.float64)
-        loaded, H = load_programs(composition), _hidden(x, M)
+        loaded, H = load_programs(composition), _hidden_size(x, M)
         code, numbers = loaded.encoded[program]
         a, corners = loaded.assembly, (ctypes.c_int64 * len(turns))(*turns)
         self.assembly, self.x, self.M, self._alive = a, x, M, (loaded, corners)
         self.grid = library.GridStruct(
             Q=len(turns), **dict(zip("BRCD", x.shape, strict=True)), H=H, gates=a.gates, states=a.states,
-            constants=len(numbers), saved=a.saved, reads_share=a.reads_share, rows=_rows(x, H),
+            constants=len(numbers), saved=a.saved, reads_share=a.reads_share, rows=_rows_per_part(x, H),
             threads=torch.get_num_threads(), parallel=core.parallel, turns=ctypes.addressof(corners),
             x=x.data_ptr(), M=M.data_ptr(), constant=ctypes.addressof(numbers), program=code,
         )  # fmt: skip
@@ -106,7 +106,7 @@ def forward(x: Tensor, M: Tensor, turns: Sequence[int], composition: str, train:
 def forward_shapes(x: Tensor, M: Tensor, turns: Sequence[int], composition: str, train: bool) -> tuple[Tensor, Tensor]:
     """Return empty h (B, R, C, Q·H) and tape; the tape is empty without training."""
     B, R, C, _ = x.shape
-    h = x.new_empty(B, R, C, len(turns) * _hidden(x, M))
+    h = x.new_empty(B, R, C, len(turns) * _hidden_size(x, M))
     return h, x.new_empty(_tape_numbers(load_programs(composition).assembly, x, M) if train else 0)
 
 
@@ -178,8 +178,8 @@ def _backward(ctx: Any, d_h: Tensor, _: Tensor | None) -> tuple[Tensor | None, .
     return d_x if for_x else None, d_M, None, None, None
 
 
-def _no_second(ctx: Any, *gradients: Tensor) -> NoReturn:
-    raise BackendError("a compiled grid has no second derivatives; take them of the network that is not compiled")
+def _refuse_second_derivative(ctx: Any, *gradients: Tensor) -> NoReturn:
+    raise BackendError("no second derivatives of a grid under torch.compile; call the network without torch.compile")
 
 
 LIBRARY.impl("grid", forward, "CPU")
@@ -187,4 +187,4 @@ LIBRARY.impl("grid_backward", backward, "CPU")
 torch.library.register_fake("recur::grid", forward_shapes, lib=LIBRARY)
 torch.library.register_fake("recur::grid_backward", backward_shapes, lib=LIBRARY)
 torch.library.register_autograd("recur::grid", _backward, setup_context=_save, lib=LIBRARY)
-torch.library.register_autograd("recur::grid_backward", _no_second, lib=LIBRARY)
+torch.library.register_autograd("recur::grid_backward", _refuse_second_derivative, lib=LIBRARY)

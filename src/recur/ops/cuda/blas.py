@@ -1,7 +1,7 @@
-"""Matmuls by cuBLASLt, on matrices that are given by their addresses.
+"""Matrix products by cuBLASLt, on matrices that are given by their addresses.
 
-The precision of float32 products is set per matmul, so that PyTorch's global switch stays as it is. The algorithm is
-chosen once, so that a matmul costs a few microseconds of CPU time.
+The precision of float32 products is set per matmul, so PyTorch's global switch does not change. The algorithm is chosen
+once per matmul, so a call costs a few microseconds of CPU time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MOST_BYTES, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 ADDED_IN_PLACE, ADDED_IN_FLOAT32 = 1, 2
 """Split-K reductions that give the same bits in every run: in the output, or in float32 before rounding."""
 MAX_WORKSPACE = 32 << 20
-"""Upper limit in bytes. A matmul gets no more than its matrices take."""
+"""Upper limit in bytes of the workspace, which is also at most as large as the matrices of a matmul."""
 ALIGNED_BYTES = 16
-"""Alignment in bytes that the fast algorithms need."""
+"""Alignment in bytes of addresses that the fast algorithms need."""
 
 
 def library_names() -> list[str]:
@@ -39,6 +39,7 @@ def library_names() -> list[str]:
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
+    """Return the loaded cuBLASLt, or None if it is missing."""
     for name in library_names():
         try:
             return ctypes.CDLL(name)
@@ -49,6 +50,7 @@ def library() -> ctypes.CDLL | None:
 
 @functools.cache
 def function(name: str) -> ctypes._NamedFuncPointer:
+    """Return a function of cuBLASLt, which must be loaded."""
     found = library()
     assert found is not None
     made: ctypes._NamedFuncPointer = getattr(found, name)
@@ -64,8 +66,9 @@ def handle(index: int) -> c_void_p:
 
 
 def check(status: int) -> None:
+    """Raise an error for a cuBLAS status other than success."""
     if status == ALLOCATION_FAILED:
-        raise MemoryError("the GPU ran out of memory: a product by cuBLAS")
+        raise MemoryError("the GPU ran out of memory in a cuBLAS matrix product")
     if status:
         raise BackendError(f"cuBLAS failed with status {status}")
 
@@ -79,7 +82,7 @@ class MatmulOperand(NamedTuple):
 
 
 class MatmulDescriptor(Structure):
-    """Struct `Product` of launches.cpp."""
+    """Descriptor of a matmul for C++: the struct `Product` of launches.cpp."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("how", "left", "right", "out")),
@@ -102,9 +105,9 @@ class _HeuristicResult(Structure):
 
 
 class Matmul:
-    """C = A B, or C += A B, with C of shape (rows, columns) and sums over `inner` numbers.
+    """Matrix product C = A B, or C += A B if `adds`; `sizes` is (rows of C, columns of C, inner dimension).
 
-    A and B have the type `dtype`, C has the type `into`. Addresses are given with each call.
+    A and B have the dtype `dtype`, C the dtype `into`, and `pitch` elements between two rows. A call gives addresses.
     """
 
     def __init__(

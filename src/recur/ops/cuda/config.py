@@ -25,14 +25,16 @@ class ScanShape:
     """Sizes of a scan, as far as the choice of a configuration depends on them."""
 
     products: int
+    """Gates with a product W h: the rows of W are products · H."""
     S: int
     """Rows, rounded up: batches of similar size share a kernel."""
     H: int
+    """Hidden size."""
     size: int
     """Bytes of an element."""
     backward: bool
     exact: bool = False
-    """Whether a float32 product is computed as three TF32 products."""
+    """True if a float32 product is computed as three TF32 products."""
     pressure: int = 0
     """Estimated registers per element while v is in flight, with the prefetched operands of its step."""
     resting: int = 0
@@ -42,10 +44,12 @@ class ScanShape:
 
     @property
     def sums(self) -> int:
+        """Sums per unit that a product computes."""
         return 1 if self.backward else self.products
 
     @property
     def parts(self) -> int:
+        """Numbers per unit in the vector v that W (backward: Wᵀ) is multiplied with."""
         return self.products if self.backward else 1
 
 
@@ -57,18 +61,30 @@ def round_up_rows(S: int) -> int:
 
 @dataclass(frozen=True)
 class KernelConfig:
+    """Configuration of a persistent kernel: all steps of a scan in one launch.
+
+    A team of CTAs scans some rows of the batch, and each CTA of the team owns some units. K is the dimension that a
+    matrix product sums over; its weights are kept in groups of 64 bytes.
+    """
+
     exchange: int
+    """How CTAs exchange h: SINGLE_CTA, CLUSTER or GRID."""
     units: int
+    """Units per CTA."""
     tiles: int
+    """Tiles of eight rows per team."""
     ctas: int
+    """CTAs per team."""
     warps_m: int
+    """Warps that divide the units of a CTA; the other factor, `warps_k`, divides K."""
     in_registers: int
-    """Groups of K that a warp keeps in registers."""
+    """Groups of K whose weights a warp keeps in registers."""
     in_shared: int
+    """Groups of K whose weights a warp keeps in shared memory."""
     teams: int
     """Concurrent teams. If the batch needs more, teams take turns."""
     chunk: int = 0
-    """Groups of K in a chunk that is fetched through L2; 0 for all."""
+    """Groups of K per chunk of v that is fetched through L2; 0 for all."""
     ring: int = 1
     """Number of chunk buffers."""
     multicast: int = 1
@@ -78,11 +94,12 @@ class KernelConfig:
     warps: int = 8
     """Warps of a CTA: 8 with all registers of a thread, or 16 with half of them."""
     used: int = 0
-    """Rows of a team; 0 for all that a tile has room for."""
+    """Rows of a team; 0 for all rows of its tiles."""
 
     def with_changes(self, **changed: int) -> KernelConfig:
-        """Return a copy with changed fields, three times as fast as dataclasses.replace: thousands are made per
-        choice.
+        """Return a copy with changed fields.
+
+        Three times as fast as dataclasses.replace; the search makes thousands of copies.
         """
         made = object.__new__(KernelConfig)
         vars(made).update(vars(self), **changed)
@@ -123,6 +140,7 @@ class KernelConfig:
         return -(-self.ctas * self.units // group) * group
 
     def groups_each(self, p: ScanShape) -> int:
+        """Groups of K per warp."""
         return -(-self.groups(p) // self.warps_k)
 
     def m_tiles(self, p: ScanShape) -> int:
@@ -131,6 +149,7 @@ class KernelConfig:
         return -(-p.sums * self.units // 16)
 
     def m_each(self, p: ScanShape) -> int:
+        """Tiles of 16 sums per warp."""
         return -(-self.m_tiles(p) // self.warps_m)
 
     def chunk_groups(self, p: ScanShape) -> int:
@@ -167,15 +186,15 @@ class KernelConfig:
         return -(-total // 16) * 16
 
     def streamed(self, p: ScanShape) -> int:
-        """Groups of K that each warp reads from L2 at every step."""
+        """Groups of K whose weights each warp reads from L2 at every step."""
         return max(0, self.groups_each(p) - self.in_registers - self.in_shared)
 
     def group_registers(self, p: ScanShape) -> int:
-        """Registers of a group of K that is kept; exact products keep two halves of each number."""
+        """Registers per group of K that a warp keeps; exact products keep each number as two TF32 numbers."""
         return self.m_each(p) * (16 if p.exact else 8)
 
     def registers(self, p: ScanShape) -> int:
-        """Estimated registers of a thread without weights: sums and the numbers of its elements."""
+        """Estimated registers of a thread: weights, sums and the numbers of its elements."""
         each = self.m_each(p)
         weights = min(self.in_registers, self.groups_each(p)) * self.group_registers(p)
         split = each * 16 + 36 if p.exact else 0
@@ -230,7 +249,7 @@ MAX_UNSLICED_THREADS = 128
 """Threads of a CTA without slices; small CTAs are distributed more evenly."""
 WARP = 32
 SECTOR = 32
-"""Bytes of a memory sector: a CTA reads at least so many of a row."""
+"""Bytes of a memory sector: the least that a CTA reads of a row."""
 IN_FLIGHT = 64 << 10
 """Bytes in flight that a multiprocessor needs."""
 MAX_ELEMENTWISE_STAGES = 8
@@ -274,7 +293,7 @@ def active_overrides() -> Overrides:
 def override(**changes: Any) -> Iterator[None]:
     """Force fields of `Overrides` inside a `with` block, in all threads.
 
-    A context variable would not do: autograd runs the backward pass on a thread of its own.
+    Not a context variable, because autograd runs the backward pass in another thread.
     """
     _active.append(replace(_active[-1], **changes))
     try:
@@ -284,14 +303,15 @@ def override(**changes: Any) -> Iterator[None]:
 
 
 class ElementwiseWork(NamedTuple):
-    """Sizes of a pass, as far as the choice of a configuration depends on them."""
+    """Sizes of an element-wise pass, as far as the choice of a configuration depends on them."""
 
     columns: int
     """Columns of threads: units of segments divided by `vector`."""
     steps: int
     loads: int
-    """Numbers of a unit that a step reads, and the bytes of each (`item`)."""
+    """Numbers of a unit that a step reads."""
     item: int
+    """Bytes of each number."""
     stage: int
     """Number of states if the step is an affine map of them; otherwise 0."""
     vector: int = 1
@@ -364,7 +384,7 @@ def _floor_power_of_two(most: int) -> int:
 STREAM_THREADS = 256
 STREAM_WARPS = 8
 SMALL_BATCH_ROWS = 4
-"""Up to so many rows, one warp reads the weights of one unit."""
+"""Largest batch for which one warp reads the weights of one unit."""
 MAX_ACCUMULATORS = {False: 128, True: 64}
 """Accumulators per thread, by `exact`: three TF32 products need registers for the halves."""
 STREAM_SPARE_SHARED = 2 << 10
@@ -399,6 +419,8 @@ class StreamStep(NamedTuple):
 
 
 class SmallBatchTile(NamedTuple):
+    """Tile of a streaming step for few sessions, without tensor cores."""
+
     units: int
     rows: int
 
@@ -413,6 +435,8 @@ class SmallBatchTile(NamedTuple):
 
 
 class LargeBatchTile(NamedTuple):
+    """Tile of a streaming step for many sessions, on tensor cores; warps divide units (u), rows (n) and K (k)."""
+
     warps_u: int
     warps_n: int
     warps_k: int
@@ -486,6 +510,7 @@ def choose_tile(p: StreamStep, on: DeviceInfo) -> StreamTile:
 
 
 def list_tiles(p: StreamStep, on: DeviceInfo) -> list[LargeBatchTile]:
+    """Return the tiles that fit into the registers and the shared memory of the device."""
     found: list[LargeBatchTile] = []
     for u, n, k in WARP_GRIDS:
         for blocks in (1, 2):

@@ -75,11 +75,11 @@ class AddingTask(SyntheticTask[AddingOptions, Sums, Regressor]):
         return scores["mse"] < SOLVED
 
     def validate(self, model: Regressor, data: GeneratedData[Sums]) -> Validation:
-        error = self.score(model, data.held(VALID))["mse"]
+        error = self.score(model, data.held_out(VALID))["mse"]
         return Validation(error, {"valid_mse": error}, f"valid squared error {error:.4f}")
 
     def sample(self, model: Regressor, data: GeneratedData[Sums]) -> str:
-        x, y = (part[:FEW] for part in data.held(VALID))
+        x, y = (part[:FEW] for part in data.held_out(VALID))
         found = model(x.to(model.output.bias.device)).cpu()
         marked = [" + ".join(f"{u:.3f}" for u, m in row if m) for row in x.tolist()]
         rows = zip(marked, found.tolist(), y.tolist(), strict=True)

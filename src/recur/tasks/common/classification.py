@@ -28,17 +28,17 @@ TIE = 1e-4
 def label_vocab(labels: Iterable[str], least: int = 1) -> Vocab:
     """Return a vocabulary of sorted labels after the special tokens; class k has id 4 + k.
 
-    Fewer than `least` different labels are refused.
+    Raise a TextError for fewer than `least` different labels.
     """
     counts = Counter(labels)
     if 0 < len(counts) < least:
         raise TextError(
             Message(
-                "every training example has the label {label}: a model needs at least two labels to tell apart",
+                "every training example has the label {label}: a model needs at least two different labels",
                 label=shown(next(iter(counts))),
             )
         )
-    return names_vocab({label: counts[label] for label in sorted(counts, key=_by_size)})
+    return names_vocab({label: counts[label] for label in sorted(counts, key=_numbers_first)})
 
 
 def names_vocab(counts: Mapping[str, int]) -> Vocab:
@@ -48,7 +48,8 @@ def names_vocab(counts: Mapping[str, int]) -> Vocab:
     return Vocab((*SPECIALS, *counts), (0, 0, 0, 0, *counts.values()), Lines())
 
 
-def _by_size(label: str) -> tuple[float, str]:
+def _numbers_first(label: str) -> tuple[float, str]:
+    """Return the sort key of a label: numbers in numerical order, then other labels in alphabetical order."""
     return (float(label), label) if label.isdecimal() else (float("inf"), label)
 
 
@@ -61,7 +62,7 @@ def class_numbers(vocab: Vocab) -> dict[str, int]:
 
 
 def class_weights(vocab: Vocab) -> Tensor:
-    """Return N / (classes · n_k): all classes weigh the same, and their weights sum to N over the examples."""
+    """Return the weights N / (classes · n_k): every class has the same total weight, and all examples together N."""
     counts = torch.tensor(vocab.counts[len(SPECIALS) :], dtype=torch.get_default_dtype())
     return counts.sum() / (len(counts) * counts)
 
@@ -80,7 +81,7 @@ def class_number(label: str, classes: Mapping[str, int], where: str) -> int:
         return classes[label]
     names = list(classes)
     known = f"{names[0]} … {names[-1]}" if all(name.isdecimal() for name in names) else ", ".join(names[:20])
-    raise TextError(f"{where}: label {shown(label)} is outside the range of the training labels: {known}")
+    raise TextError(f"{where}: label {shown(label)} is not in the training set; its labels are {known}")
 
 
 def class_numbers_with_unseen(labels: Iterable[str], vocab: Vocab) -> dict[str, int]:
@@ -96,7 +97,8 @@ def unseen_labels_note(labels: Iterable[str], vocab: Vocab, what: str) -> str:
     if not unseen:
         return ""
     named, count = ", ".join(list(unseen)[:5]) + ", …" * (len(unseen) > 5), unseen.total()
-    return f"{count:,} {what}{'s' * (count > 1)} with labels that training has not ({named}) count as errors"
+    examples = f"{count:,} {what}{'s' * (count > 1)}"
+    return f"{examples} with labels that are not in the training set ({named}) count as errors"
 
 
 # Scores ---------------------------------------------------------------------------------------------------------
@@ -110,10 +112,10 @@ def confusion(targets: Sequence[int], predictions: Sequence[int], classes: int) 
 
 
 def class_scores(table: ConfusionTable) -> Metrics:
-    """Return the accuracy, and F1 = 2 · right / (predicted + occurring) averaged over the classes that occur."""
+    """Return the accuracy and the macro F1: the mean over classes of 2 · right / (predicted + occurring)."""
     right, predicted, occurring = np.diag(table), table.sum(0), table.sum(1)
-    there = predicted + occurring > 0
-    f1 = 2 * right[there] / (predicted + occurring)[there]
+    present = predicted + occurring > 0
+    f1 = 2 * right[present] / (predicted + occurring)[present]
     return {"accuracy": float(right.sum() / max(table.sum(), 1)), "macro_f1": float(f1.mean()) if len(f1) else 0.0}
 
 
@@ -141,8 +143,8 @@ def validate_classes(logits: Tensor, targets: Sequence[int]) -> Validation:
 def score_baselines(guesses: Mapping[str, Sequence[int]], targets: Sequence[int], classes: int) -> list[Baseline]:
     """Score the classes that each baseline predicts."""
     found = []
-    for name, said in guesses.items():
-        scores = class_scores(confusion(targets, said, classes))
+    for name, predictions in guesses.items():
+        scores = class_scores(confusion(targets, predictions, classes))
         metrics = {f"valid_{metric}": value for metric, value in scores.items()}
         found.append(Baseline(name, 1 - scores["accuracy"], metrics))
     return found

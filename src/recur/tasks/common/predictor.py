@@ -473,7 +473,7 @@ class Predictor(ABC, Generic[ModelT]):
     def _evaluate_data(self, given: Any, **options: Any) -> JsonObject:
         if not isinstance(self.task.options, DataOptions):
             raise OptionError(
-                Message("the task {task} makes its own data; leave {text} out", task=self.task.name, text="yours")
+                Message("the task {task} generates its data; leave {text} out", task=self.task.name, text="yours")
             )
         kind = self.task.options.reads
         columns = {name: str(options.pop(name)) for name in DEFAULT_COLUMNS.get(kind, ("text",)) if name in options}

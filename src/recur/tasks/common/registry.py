@@ -102,7 +102,7 @@ def read_options(task: str, fields: Mapping[str, object], where: str) -> TaskOpt
     cls = options_class(task)
     for name, value in fields.items():
         if name == "texts" and "texts" not in cls.names():
-            raise OptionError(f"{where}the task {task} makes its own data; leave {_named(value)} out")
+            raise OptionError(f"{where}the task {task} generates its data; leave {_named(value)} out")
         if name not in cls.names():
             raise OptionError(Message("{where}{error}", where=where, error=refusal(task, name)))
     try:

@@ -21,23 +21,23 @@ from recur.tasks.common.predictor import Predictor
 from recur.utils.types import JsonObject, Metrics
 
 EPOCH = 100
-"""Batches in what is called an epoch; none comes twice."""
+"""Batches per epoch. Every batch is new: the data are unlimited."""
 
 VALID, TEST = 1 << 40, 1 << 41
-"""Where the draws of what is measured on begin: no epoch reaches them."""
+"""Seeds of the validation and the test sequences. Training sequences use the seeds (seed, epoch, index)."""
 
-MEASURED = 500
-"""Sequences measured on."""
+EVALUATION_ROWS = 500
+"""Sequences in the validation set and in the test set."""
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True)
 class GeneratedData(Generic[BatchT]):
-    """Batches that depend on (seed, epoch, index) alone."""
+    """Generated batches; each depends on (seed, epoch, index) only."""
 
     draw: Callable[[np.random.Generator, int], BatchT]
-    """From a source of random numbers and a number of sequences to a batch of so many."""
+    """Function from a random generator and a number of sequences to a batch."""
     batch: int
     seed: int
     vocabs: Vocabs = field(default_factory=dict)
@@ -54,13 +54,13 @@ class GeneratedData(Generic[BatchT]):
             batch = self.draw(np.random.default_rng((self.seed, epoch, k)), self.batch)
             if self.share == FULL_BATCH:
                 yield batch
-            else:  # drawn whole by all of them, so that together they have what one would have
+            else:  # each process draws the whole batch and takes a part: the same data for any number of processes
                 parts = [part[self.share.each()] for part in batch]
                 yield type(batch)(*parts) if len(parts[0]) else cast(BatchT, None)
 
-    def held(self, which: int) -> BatchT:
-        """Return an evaluation batch, which does not depend on the training seed."""
-        return self.draw(np.random.default_rng(which), MEASURED)
+    def held_out(self, seed: int) -> BatchT:
+        """Return the validation or test sequences (seed VALID or TEST), which do not depend on the training seed."""
+        return self.draw(np.random.default_rng(seed), EVALUATION_ROWS)
 
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
@@ -68,6 +68,8 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class SyntheticTask(Task[OptionsT, GeneratedData[BatchT], ModelT, BatchT]):
+    """Task with generated sequences. A subclass draws batches and says when the task counts as solved."""
+
     verb = "eval"
     unit = "sequences"
 
@@ -112,19 +114,19 @@ class Solver(Predictor[ModelT]):
         task = self.task
         if texts:
             raise OptionError(
-                Message("the task {task} makes its own data; leave {text} out", task=task.name, text=texts[0])
+                Message("the task {task} generates its data; leave {text} out", task=task.name, text=texts[0])
             )
         with torch.no_grad():
-            scores = task.score(self.model, task.read().held(TEST))
-        measured = self.run.metrics()
-        good = [entry for entry in measured if task.is_solved({k.removeprefix("valid_"): v for k, v in entry.items()})]
+            scores = task.score(self.model, task.read().held_out(TEST))
+        log = self.run.metrics()
+        solved = [entry for entry in log if task.is_solved({k.removeprefix("valid_"): v for k, v in entry.items()})]
         return {
             "model": self.name,
             "cell": task.architecture,
             "length": task.length,
             **scores,
             "solved": task.is_solved(scores),
-            "solved_after_steps": good[0]["step"] if good else None,
-            "steps": measured[-1]["step"] if measured else 0,
+            "solved_after_steps": solved[0]["step"] if solved else None,
+            "steps": log[-1]["step"] if log else 0,
             "beside": [{"model": plain.name, **plain.metrics} for plain in task.baselines(task.read())],
         }

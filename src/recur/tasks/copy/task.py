@@ -110,13 +110,13 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         return scores["accuracy"] >= SOLVED
 
     def validate(self, model: Tagger | OutputTagger, data: GeneratedData[Messages]) -> Validation:
-        found = self.score(model, data.held(VALID))
+        found = self.score(model, data.held_out(VALID))
         metrics = {f"valid_{name}": value for name, value in found.items()} | {"valid_error": 1 - found["accuracy"]}
         summary = f"valid accuracy {found['accuracy']:6.2%} of recalled symbols"
         return Validation(found["loss"], metrics, summary)
 
     def sample(self, model: Tagger | OutputTagger, data: GeneratedData[Messages]) -> str:
-        few = Messages(*(part[:FEW] for part in data.held(VALID)))
+        few = Messages(*(part[:FEW] for part in data.held_out(VALID)))
         found = self.logits(model, few).argmax(-1).cpu().view_as(few.y)[:, -MESSAGE:].tolist()
         spelled = [" ".join("·" if k == BLANK else str(k) for k in row) for row in found]
         true = [" ".join(map(str, row)) for row in few.y[:, -MESSAGE:].tolist()]

@@ -16,9 +16,10 @@ from recur.models.layers import map_state
 from recur.nn import Recurrent
 
 WINDOW = 512
+"""Tokens per call of the model in `log_probabilities`."""
 
 LANES = {"cpu": 16, "cuda": 64}
-"""Side by side, so that products are of several rows."""
+"""Number of lanes by device: parts of the text that are read in parallel, so that matrix products have several rows."""
 
 
 @torch.no_grad()
@@ -45,9 +46,9 @@ def mean_loss(
 
 @torch.no_grad()
 def log_probabilities(model: LanguageModel, ids: Ids, first: int) -> Floats:
-    """Return log P of each id given those before it, (N,), with the state carried through all of them.
+    """Return log P of each id given the ids before it, (N,), with the state carried through all of them.
 
-    Every id must be one that the model can write.
+    The model must be able to predict every id: special tokens such as <pad> have no probability.
     """
     was_training = model.training
     model.eval()
@@ -68,10 +69,10 @@ def log_probabilities(model: LanguageModel, ids: Ids, first: int) -> Floats:
 def free_running_gap(
     model: LanguageModel, ids: Ids, lead: int = 32, steps: int = 16, rows: int = 32, at: int = 0
 ) -> float:
-    """Return the mean loss free running minus the mean loss with teacher forcing.
+    """Return the mean loss with free running minus the mean loss with teacher forcing.
 
-    The model reads `lead` tokens of the text, then `steps` of its own likeliest tokens. NaN for a text that is too
-    short.
+    The model reads `lead` tokens of the text, then `steps` tokens: with free running its own most likely tokens, with
+    teacher forcing those of the text. NaN for a text that is too short.
     """
     rows = min(rows, len(ids) - lead - steps)
     if rows < 1:
@@ -94,21 +95,20 @@ def free_running_gap(
     return losses[0] - losses[1]
 
 
-LEAD = 512
-"""Tokens before a lane that it is entered with."""
+WARM_UP = 512
+"""Tokens before a lane that are read first, to estimate the state at the start of the lane."""
 
 LANE_WINDOW = {"cpu": 4096, "cuda": 1 << 16}
-"""Tokens of all lanes at a time: their outputs are in memory together."""
+"""Tokens of all lanes per call of the model: their outputs are in memory together."""
 
 ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-9}
-"""How far entries of two states may be apart that are one, beside the largest: other orders of sums differ by less."""
+"""Largest difference of two equal states, relative to their largest entry. Sums in another order differ by less."""
 
-SIXTEEN = 16.0
-"""… and in so many units of their last bit where products have fewer: TF32, bfloat16 and float16."""
+LOW_PRECISION_ULPS = 16.0
+"""The same limit for TF32, bfloat16 and float16, in units of the last bit."""
 
-PASSES = 2
-"""How often lanes are read again; where that is not enough the network remembers for long, and the rest is read on from
-the first that is not right."""
+MAX_REPEATS = 2
+"""How often lanes with a wrong start are read again, before the rest of the text is read as one lane."""
 
 
 @torch.no_grad()
@@ -120,32 +120,37 @@ def total_loss(
     progress: Callable[[int], object] | None = None,
     at: int = 0,
 ) -> float:
-    """Return Σ −log P(y_t | x_1 … x_t) over a text x, y (N,) that starts at position `at` of a longer one."""
+    """Return Σ −log P(y_t | x_1 … x_t) over a text x, y (N,) that starts at position `at` of a longer text.
+
+    The text is split into lanes, which are read in parallel. The start state of a lane is estimated from the tokens
+    before it. A lane whose start differs from the end of the lane before it is read again from that end, so that the
+    loss is that of one pass. A network with a long memory needs too many repeats; the rest is then read as one lane.
+    """
     net = model.recurrent
     if model.clock is not None or not isinstance(net, Recurrent):
-        lanes = 1  # where lanes stand in time is part of their state
-    lanes = max(1, min(lanes, len(x) // (2 * LEAD)))
+        lanes = 1  # a model that reads the time needs the position of each lane
+    lanes = max(1, min(lanes, len(x) // (2 * WARM_UP)))
     steps = len(x) // lanes
     rows, targets = (part[: lanes * steps].view(lanes, steps) for part in (x, y))
     if lanes == 1:
         ends, losses = _read(model, rows, None, targets, progress, at)
     else:
         assert isinstance(net, Recurrent)
-        before, _ = _read(model, rows[:-1, -LEAD:], None, None)
+        before, _ = _read(model, rows[:-1, -WARM_UP:], None, None)
         first = net.starting_state(model.embedding.vectors(rows[:1, 0]))
-        starts = _joined(first, before)
+        starts = _concatenate(first, before)
         ends, losses = _read(model, rows, starts, targets, progress)
-        for _ in range(PASSES):
-            wrong = _differing(ends, starts)
+        for _ in range(MAX_REPEATS):
+            wrong = _wrong_starts(ends, starts)
             if not len(wrong):
                 break
-            starts = _put(starts, _picked(ends, wrong - 1), wrong)
-            again, losses[wrong] = _read(model, rows[wrong], _picked(starts, wrong), targets[wrong])
-            ends = _put(ends, again, wrong)
-        wrong = _differing(ends, starts)
+            starts = _replace_rows(starts, _select_rows(ends, wrong - 1), wrong)
+            again, losses[wrong] = _read(model, rows[wrong], _select_rows(starts, wrong), targets[wrong])
+            ends = _replace_rows(ends, again, wrong)
+        wrong = _wrong_starts(ends, starts)
         if len(wrong):
             k = int(wrong[0])
-            rest = rows[k:].reshape(1, -1), _picked(ends, torch.tensor([k - 1])), targets[k:].reshape(1, -1)
+            rest = rows[k:].reshape(1, -1), _select_rows(ends, torch.tensor([k - 1])), targets[k:].reshape(1, -1)
             ends, found = _read(model, *rest)
             losses[k:] = found / (lanes - k)
     total = losses.sum()
@@ -179,24 +184,24 @@ def _read(
     return state, total
 
 
-def _joined(first: State, rest: State) -> State:
-    """The state of one row above those of others."""
+def _concatenate(first: State, rest: State) -> State:
+    """Return a state with the row of `first`, followed by the rows of `rest`."""
     pairs = zip(first, rest, strict=True)
     return tuple(tuple(torch.cat([a.to(b.dtype), b]) for a, b in zip(*pair, strict=True)) for pair in pairs)
 
 
-def _picked(state: State, which: Tensor) -> State:
+def _select_rows(state: State, which: Tensor) -> State:
     return map_state(state, lambda part: part[which])
 
 
-def _put(state: State, rows: State, which: Tensor) -> State:
-    """With other rows."""
+def _replace_rows(state: State, rows: State, which: Tensor) -> State:
+    """Return a copy of a state whose rows `which` are replaced."""
     pairs = zip(state, rows, strict=True)
     return tuple(tuple(a.index_copy(0, which, b) for a, b in zip(*pair, strict=True)) for pair in pairs)
 
 
-def _differing(ends: State, starts: State) -> Tensor:
-    """The lanes that did not begin where the one before them ended."""
+def _wrong_starts(ends: State, starts: State) -> Tensor:
+    """Return the lanes whose start state differs from the end state of the lane before them."""
     off = torch.zeros(len(starts[0][0]) - 1, dtype=torch.bool, device=starts[0][0].device)
     for layer, begun in zip(ends, starts, strict=True):
         for end, start in zip(layer, begun, strict=True):
@@ -206,8 +211,9 @@ def _differing(ends: State, starts: State) -> Tensor:
 
 
 def _rounding(state: Tensor) -> float:
+    """Return the relative rounding error of a state, by its dtype and the precision of matrix products."""
     if state.dtype in (torch.bfloat16, torch.float16):
-        return SIXTEEN * torch.finfo(state.dtype).eps
+        return LOW_PRECISION_ULPS * torch.finfo(state.dtype).eps
     if state.is_cuda and torch._C._get_fp32_precision_getter("cuda", "rnn") == "tf32":
-        return SIXTEEN * torch.finfo(torch.float16).eps  # which has as many bits
+        return LOW_PRECISION_ULPS * torch.finfo(torch.float16).eps  # TF32 has as many mantissa bits
     return ROUNDING[state.dtype]

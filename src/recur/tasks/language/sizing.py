@@ -246,8 +246,7 @@ def describe_size(asked: LanguageOptions, found: NetworkSize) -> str:
     device = "CPU" if o.device == "cpu" else "GPU"
     minutes = Message("1 minute") if o.minutes == 1 else Message("{n:g} minutes", n=o.minutes)
     return Message(
-        "sized for {time} of this {device} ({speed:,.0f} tokens a second): {sizes}; what is given by hand stays, and "
-        "the rest follows from it",
+        "options chosen for {time} on this {device} ({speed:,.0f} tokens/s): {sizes}; options that you give are kept",
         time=minutes,
         device=device,
         speed=found.speed,

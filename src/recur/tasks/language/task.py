@@ -96,7 +96,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Te
     def describe(self, data: LanguageData) -> str:
         text = data.train_text
         way = ", read from the end" if self.options.direction == "backward" else ""
-        size = f"{text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens"
+        size = f"{text.characters:,} training characters ({text.notes}), vocabulary of {len(data.vocab):,} tokens"
         lost = [(data.unseen[0], "training"), (data.unseen[1], "validation")]
         left_out = [f"; {n:,} unseen symbols of the {part} text left out" for n, part in lost if n]
         return f"{text.name}: {size}{way}{''.join(left_out)}"

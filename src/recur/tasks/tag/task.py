@@ -51,7 +51,7 @@ from recur.tasks.tag.options import TagOptions
 from recur.utils.types import Metrics
 
 ROWS = 128
-"""Sentences measured as one batch."""
+"""Sentences per batch in evaluation and prediction."""
 
 AnyTagger = WordTagger | OutputTagger
 TagsWords = AnyTagger | TaggerEnsemble
@@ -75,9 +75,9 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         if options.recurrence == "output":
             options = options.with_defaults(direction="forward")
         elif options.direction == "forward" or options.class_weights == "balanced":
-            options = options.with_defaults(crf=False)  # which can be streamed, and weighed
+            options = options.with_defaults(crf=False)  # a CRF has no streaming and no class weights
         if options.token == "char":
-            options = options.with_defaults(characters="none", casing=False)  # they are read already
+            options = options.with_defaults(characters="none", casing=False)  # the tokens are characters
         if options.class_weights == "balanced" and options.crf and options.recurrence == "hidden":
             raise OptionError("--class-weights balanced is for --no-crf: a CRF has no loss of a single word")
         if options.spans is None:
@@ -99,8 +99,8 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         tokens, labels = len(data.vocabs["vocab"]), len(class_names(data.vocabs["labels"]))
         tags = sum(len(sentence.tags) for sentence in data.train)
         unseen = unseen_tags(data.valid_sentences, data.vocabs)
-        said = f"; {say_unseen(unseen, 'the validation part')}" if unseen else ""
-        return f"{len(data.train):,} training sentences of {tags:,} words, {tokens:,} tokens, {labels} tags{said}"
+        note = f"; {unseen_message(unseen, 'the validation part')}" if unseen else ""
+        return f"{len(data.train):,} training sentences of {tags:,} words, {tokens:,} tokens, {labels} tags{note}"
 
     def baselines(self, data: TagData) -> Iterator[Baseline]:
         targets = [sentence.tags for sentence in data.valid_sentences]
@@ -149,7 +149,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
             loss, network = found.loss, {}
         scores = self.measure(targets, found.tags, class_names(data.vocabs["labels"]))
         metrics = self._metrics(scores) | network
-        if loss is not None:  # the network's, as in training
+        if loss is not None:  # loss of the network alone, as in training
             metrics["valid_loss"] = loss
         if unseen := unseen_tags(data.valid_sentences, data.vocabs):
             metrics["valid_unseen"] = unseen.total() / sum(map(len, targets))
@@ -162,9 +162,10 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     def _best_blend(
         self, model: BlendedTagger, data: TagData, targets: Sequence[Sequence[str]]
     ) -> tuple[TagPredictions, float | None, Metrics]:
-        """Set the shares of the blend to the best of three: the likeliest on the validation set, or one model alone.
+        """Set the shares of the blend to the best on the validation set, by F1 or accuracy.
 
-        Return the predictions, and the loss and the metrics of the network alone.
+        The candidates are the shares with the highest likelihood, the network alone and the linear CRF alone. Return
+        the predictions, and the loss and the metrics of the network alone.
         """
         if not model.linear.weights.any():
             model.linear.load_state_dict(data.linear.fitted.state_dict())
@@ -205,7 +206,7 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     def measure(
         self, targets: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Sequence[str]
     ) -> Metrics:
-        """Return F1, precision and recall of spans, or else the macro F1 of tags; and the accuracy."""
+        """Return the accuracy, and F1, precision and recall of spans; for other tags the macro F1."""
         scores = class_scores(tag_confusion(targets, predictions, classes)[1])
         if not self.options.spans:
             return scores
@@ -220,7 +221,7 @@ class TagPredictions(NamedTuple):
 
     tags: list[list[str]]
     loss: float | None
-    """Nats a word, of the sentences whose tags it knows; None if there are none."""
+    """Mean loss in nats per word, over the sentences whose tags are all in the training set; None without any."""
 
 
 @torch.no_grad()
@@ -246,8 +247,8 @@ def choose_shares(model: BlendedTagger, data: TagData) -> float | None:
 
 
 @torch.no_grad()
-def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs, alone: bool = False) -> TagPredictions:
-    """Return the best tags of sentences, in batches of similar length; `alone` leaves out what it is blended with."""
+def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs) -> TagPredictions:
+    """Return the best tags of sentences, which are read in batches of similar length."""
     device, names = model.output.bias.device, class_names(vocabs["labels"])
     order = sorted(range(len(sentences)), key=lambda k: len(sentences[k].ids))
     tags: list[list[str]] = [[]] * len(sentences)
@@ -266,7 +267,7 @@ def tag(model: TagsWords, sentences: Sequence[TaggedExample], vocabs: Vocabs, al
 
 
 def linear_of(model: TagsWords) -> FeatureCRF | None:
-    """Return the linear CRF that a tagger is blended with, whose features a batch must have; None without one."""
+    """Return the linear CRF of a blended tagger, or None. Batches must contain the features that the CRF reads."""
     first = model.members[0] if isinstance(model, TaggerEnsemble) else model
     return first.linear if isinstance(first, BlendedTagger) else None
 
@@ -281,11 +282,12 @@ def tag_confusion(
     return names, confusion([numbers[a] for a, _ in pairs], [numbers[b] for _, b in pairs], len(names))
 
 
-def say_unseen(unseen: dict[str, int], where: str) -> str:
-    """Return the message that names tags that the training set did not have."""
+def unseen_message(unseen: dict[str, int], where: str) -> str:
+    """Return a message about tags outside the training set."""
     named = ", ".join(list(unseen)[:5]) + ", …" * (len(unseen) > 5)
     count = sum(unseen.values())
-    return f"{count:,} word{'s' * (count > 1)} of {where} with tags that training has not ({named}) count as errors"
+    words = f"{count:,} word{'s' * (count > 1)} of {where}"
+    return f"{words} with tags that are not in the training set ({named}) count as errors"
 
 
 TASK = TagTask
