@@ -3,8 +3,7 @@
 python -m bench.reinforcement          needs pip install 'recur[rl]'
 
 forward    one step of 8 environments, without gradients
-update     loss and gradients of 8 sequences of 128 steps; in the first line no episode starts inside them, in the second
-           one in 32 steps does
+update     loss and gradients of 8 sequences of 128 steps, without and with episodes that start inside them
 learn      RecurrentPPO on CartPole: 2,048 environment steps with updates
 """
 
@@ -27,7 +26,7 @@ def policies(cell: str = "lstm") -> dict[str, Any]:
 
     from recur.rl import RecurrentPolicy
 
-    shared = {"n_steps": 128, "batch_size": 128, "n_epochs": 4, "seed": 0, "device": "cpu"}
+    shared: dict[str, Any] = {"n_steps": 128, "batch_size": 128, "n_epochs": 4, "seed": 0, "device": "cpu"}
     size = {"lstm_hidden_size": SIZE}
     theirs = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", policy_kwargs=size, **shared)
     ours = RecurrentPPO(RecurrentPolicy, "CartPole-v1", policy_kwargs={"cell": cell, **size}, **shared)
@@ -81,7 +80,7 @@ def update(policy: Any, every: int) -> Callable[[], None]:
 def ratios(sides: dict[str, Callable[[], object]], rounds: int) -> tuple[float, float, float]:
     """Return the minimum milliseconds of both sides, and the median over rounds of theirs / ours."""
     times: dict[str, list[float]] = {name: [] for name in sides}
-    for name, side in sides.items():
+    for side in sides.values():
         side()
     for k in range(rounds):
         for name in sorted(sides, reverse=bool(k % 2)):
