@@ -13,6 +13,7 @@ from torch import Tensor
 
 from recur.cells import Cell, MatrixCell, cell_names, make_cell
 from recur.compiler.programs import not_affine
+from recur.compiler.stage_tracing import stage_programs, staged
 from recur.ops import ScanOutput, scan
 from recur.ops.cpu import library
 
@@ -23,7 +24,15 @@ SLOPE_TOLERANCE = 1e-6
 
 ALL_CELLS = cell_names()
 TORCH_CELLS = ["elman", "elman-relu", "gru", "lstm"]
-NATIVE_CELLS = [name for name in ALL_CELLS if make_cell(name).pointwise]
+POINTWISE_CELLS = [name for name in ALL_CELLS if make_cell(name).pointwise]
+STAGED_CELLS = [
+    name
+    for name in ALL_CELLS
+    if staged(make_cell(name)) and not isinstance(stage_programs(make_cell(name), True, False), str)
+]
+"""Cells with several products, reductions, or inputs of their own in a step, which the C++ core runs in stages."""
+NATIVE_CELLS = [name for name in POINTWISE_CELLS if name not in STAGED_CELLS]
+"""Cells that are one program, which the CPU and the CUDA backend run."""
 AFFINE_CELLS = [name for name in NATIVE_CELLS if not_affine(make_cell(name), biased=True) is None]
 MATRIX_CELLS = [name for name in ALL_CELLS if isinstance(make_cell(name), MatrixCell)]
 
@@ -36,7 +45,7 @@ ISAS = library.ISAS[: core.best_isa + 1] if core else ()
 
 RUNS = [(name, "loop") for name in ALL_CELLS] + [(name, "torch") for name in TORCH_CELLS]
 RUNS += [(name, "parallel") for name in AFFINE_CELLS]
-RUNS += [(name, "native") for name in NATIVE_CELLS if core]
+RUNS += [(name, "native") for name in NATIVE_CELLS + STAGED_CELLS if core]
 RUNS += [(name, "chunk") for name in MATRIX_CELLS]
 """Every cell on every backend that takes it."""
 

@@ -69,9 +69,9 @@ print(json.dumps(said))
 """
 
 MODULES = [
-    "matplotlib", "PIL", "sentencepiece", "tensorboard", "mlflow", "wandb", "ray", "submitit", "huggingface_hub", "h5py",
-    "starlette", "uvicorn", "pydantic", "websockets", "onnx", "onnxruntime", "onnxscript", "sklearn", "optuna", "polars",
-    "zstandard", "sb3_contrib", "stable_baselines3", "gymnasium",
+    "matplotlib", "PIL", "sentencepiece", "tensorboard", "mlflow", "wandb", "ray", "submitit", "huggingface_hub",
+    "h5py", "starlette", "uvicorn", "pydantic", "websockets", "onnx", "onnxruntime", "onnxscript", "sklearn",
+    "optuna", "polars", "zstandard", "sb3_contrib", "stable_baselines3", "gymnasium",
 ]  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_an_lstm_has_the_values_and_gradients_of_sb3_contrib(every: int) -> None
 
 
 def test_training_with_an_lstm_is_that_of_sb3_contrib() -> None:
-    """The same weights, seeds and environment: the same actions, rewards and nearly the same weights after an update."""
+    """Equal weights, seeds and environments: the same actions, and nearly the same weights after an update."""
     both = policies()
     for one in both.values():
         one.n_epochs = 1

@@ -1,10 +1,11 @@
-"""The PPO example without gymnasium: the maze, the advantages, and a policy that is exported and played in C and ONNX."""
+"""The PPO example without gymnasium: the maze, the advantages, and a policy that is played in C and ONNX."""
 
 from __future__ import annotations
 
 import ctypes
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def test_advantages_are_discounted_sums_of_errors_within_an_episode() -> None:
     first, second = 0, 0
     for row in range(4):
         starts = [t for t in range(20) if rollout.starts[row, t]]
-        for t0, t1 in zip(starts, starts[1:], strict=False):
+        for t0, t1 in pairwise(starts):
             first += 1
             last = rollout.returns[row, t1 - 1]  # the reward of the last step alone: nothing follows it
             assert min(abs(float(last) - reward) for reward in (0, 1, -0.1)) < 1e-5

@@ -103,7 +103,7 @@ class CellError(RecurError, ValueError):
 class BackendError(RecurError, ValueError):
     """A backend requested by name cannot run this call.
 
-    >>> recur.Recurrent("gru2014", 3, 4, backend="native")(torch.randn(2, 5, 3))
+    >>> recur.Recurrent("ltc", 3, 4, backend="native")(torch.randn(2, 5, 3))
     Traceback (most recent call last):
     recur.errors.BackendError: ...
     """

@@ -25,7 +25,7 @@ def ours(cell: Cell, weights: dict[str, Tensor], x: Tensor, state: Any, backend:
     return outputs, final
 
 
-def compare(got: list[Tensor], expected: list[Tensor], leaves: list[Tensor]) -> None:
+def compare(got: list[Tensor], expected: list[Tensor], leaves: list[Tensor], tolerance: float | None = None) -> None:
     """Values, and the gradients of a loss in which every number counts differently."""
     torch.manual_seed(1)
     pulls = [torch.randn_like(part) for part in expected]
@@ -37,7 +37,7 @@ def compare(got: list[Tensor], expected: list[Tensor], leaves: list[Tensor]) -> 
         close(a, b)
     for k, (a, b) in enumerate(zip(*gradients, strict=True)):
         assert b.abs().max() > 0
-        close(a, b, f"gradient {k}")
+        close(a, b, f"gradient {k}", tolerance)
 
 
 CPU = [backend for backend in HERE if backend != "torch"]
@@ -157,3 +157,77 @@ def test_lnlstm_by_hand() -> None:
         seen.append(h)
     outputs, final, _ = scan(cell, weights, x)
     compare([outputs, final.c], [torch.stack(seen, 1), c], [x, *weights.values()])
+
+
+@pytest.mark.parametrize("mode", ["default", "no_gate"])
+@pytest.mark.parametrize("backend", CPU)
+def test_cfc(mode: str, backend: str) -> None:
+    package = pytest.importorskip("ncps.torch.cfc_cell")
+    theirs = package.CfCCell(D, H, mode=mode, backbone_units=H, backbone_layers=1).double()
+    x, dt = torch.randn(B, T, D, requires_grad=True, **DOUBLE), torch.rand(B, T, requires_grad=True, **DOUBLE)
+    backbone = theirs.backbone[0]
+    weights = {"weight_ih": backbone.weight[:, :D], "weight_hh": backbone.weight[:, D:], "bias_ih": backbone.bias}
+    weights["bias_hh"] = torch.zeros(H, **DOUBLE)
+    for name, linear in zip("FGAB", (theirs.ff1, theirs.ff2, theirs.time_a, theirs.time_b), strict=True):
+        weights |= {name: linear.weight, f"k_{name.lower()}": linear.bias}
+    h, expected = torch.zeros(B, H, **DOUBLE), []
+    for t in range(T):
+        h, _ = theirs(x[:, t], h, dt[:, t : t + 1])
+        expected.append(h)
+    found = scan(make_cell("cfc", mode=mode), weights, x, inputs={"dt": dt}, backend=backend)
+    compare([found.outputs], [torch.stack(expected, 1)], [x, dt, *theirs.parameters()])
+
+
+@pytest.mark.parametrize("unfolds", [1, 6])
+def test_ltc(unfolds: int) -> None:
+    package, wirings = pytest.importorskip("ncps.torch.ltc_cell"), pytest.importorskip("ncps.wirings")
+    wiring = wirings.FullyConnected(H)
+    wiring.build(D)
+    theirs = package.LTCCell(wiring, D, ode_unfolds=unfolds, implicit_param_constraints=True).double()
+    x, dt = torch.randn(B, T, D, requires_grad=True, **DOUBLE), (torch.rand(B, T, **DOUBLE) + 0.1).requires_grad_()
+    cell, given = make_cell("ltc", unfolds=unfolds), dict(theirs._params.items())
+    weights = {"weight_ih": torch.zeros(H, D, **DOUBLE), "bias_ih": torch.zeros(H, **DOUBLE)}
+    weights |= {name: given[name] for name in cell.extras}
+    v, expected = torch.zeros(B, H, **DOUBLE), []
+    for t in range(T):
+        v = theirs._ode_solver(x[:, t], v, dt[:, t : t + 1])
+        expected.append(v)
+    found = scan(cell, weights, x, inputs={"dt": dt})
+    compare([found.outputs], [torch.stack(expected, 1)], [x, dt, *(weights[name] for name in cell.extras)])
+
+
+@pytest.mark.parametrize("backend", CPU)
+def test_lif_of_snntorch(backend: str) -> None:
+    snntorch = pytest.importorskip("snntorch")
+    theirs = snntorch.Leaky(beta=0.75, threshold=0.5, spike_grad=snntorch.surrogate.atan(alpha=2.0))
+    x = torch.randn(B, T, H, requires_grad=True, **DOUBLE)
+    v, spikes, potentials = torch.zeros(B, H, **DOUBLE), [], []
+    for t in range(T):
+        fired, v = theirs(x[:, t], v)
+        spikes.append(fired.double())
+        potentials.append(v)
+    assert 0 < torch.stack(spikes).mean() < 1
+    weights = {"weight_ih": torch.eye(H, **DOUBLE), "bias_ih": torch.zeros(H, **DOUBLE)}
+    found = scan(make_cell("lif", decay=0.75, threshold=0.5), weights, x, backend=backend)
+    compare([found.outputs, found.state.v], [torch.stack(spikes, 1), potentials[-1]], [x], 1e-6)  # theirs is in float32
+
+
+@pytest.mark.parametrize("detached", [False, True])
+@pytest.mark.parametrize("backend", CPU)
+def test_lif_of_spikingjelly(detached: bool, backend: str) -> None:
+    neuron = pytest.importorskip("spikingjelly.activation_based.neuron")
+    theirs = neuron.LIFNode(tau=4.0, v_threshold=0.5, detach_reset=detached)
+    x = torch.randn(B, T, H, requires_grad=True, **DOUBLE)
+    expected = torch.stack([theirs(2 * x[:, t]) for t in range(T)], 1)
+    assert 0 < expected.mean() < 1
+    cell = make_cell(
+        "lif",
+        decay=0.75,
+        threshold=0.5,
+        reset="zero",
+        surrogate="sigmoid",
+        decay_input=True,
+        detach_reset=detached,
+    )
+    weights = {"weight_ih": 2 * torch.eye(H, **DOUBLE), "bias_ih": torch.zeros(H, **DOUBLE)}
+    compare([scan(cell, weights, x, backend=backend).outputs], [expected], [x])

@@ -90,7 +90,7 @@ def test_a_layer_with_a_cell_can_be_copied() -> None:
     ("spec", "says"),
     [
         ("grv", "did you mean 'gru'"),
-        ("nothing-like-it", "known: deltanet, elman"),
+        ("nothing-like-it", "known: alif, cfc"),
         ("gru:size=3", "its options: none"),
         ("elman:relu", "key=value"),
         ("elman:activation=cosine", "unknown activation 'cosine'"),
@@ -169,7 +169,7 @@ def run(cell: Cell) -> None:
         (lambda x, s: (x.g, s.c[:, :1]), r"c was a float64 tensor \(2, 3\), got a float64 tensor \(2, 1\)"),
         (lambda x, s: (x.g, s.c.float()), "got a float32 tensor"),
         (lambda x, s: (x.g, None), "got NoneType None"),
-        (lambda x, s: (x.q, s.c), "asks for x.q; its gates: g"),
+        (lambda x, s: (x.q, s.c), "asks for x.q; its gates and inputs: g"),
         (lambda x, s: (x.g, s.d), "asks for s.d; its states: h, c"),
     ],
 )

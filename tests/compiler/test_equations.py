@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from recur.cells import Cell, make_cell
 from recur.compiler.equations import equations_of
 from recur.errors import CellError
-from tests.support import NATIVE_CELLS, close
+from tests.support import POINTWISE_CELLS, close
 
 FUNCTIONS = {
     "sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "sqrt": torch.sqrt, "exp": torch.exp,
@@ -34,6 +34,7 @@ def as_python(formula: str) -> str:
     ):
         formula = formula.replace(theirs, ours)
     formula = re.sub(r"(?<=\w)'", "_new", formula).replace("∂", "d_").replace("²", "**2").replace("⊙", "*")
+    formula = re.sub(r"\|([^|]+)\|", r"abs(\1)", formula)
     formula = re.sub(r" = ", " == ", formula)
     return re.sub(r"(?<![\w.])(\(?-?[\d.]+(?:e-?\d+)?\)?) (?=[\w(])", r"\1 * ", formula)
 
@@ -52,16 +53,17 @@ def run(lines: list[str], known: dict[str, Any]) -> None:
         known.update({as_python(name): value for name in names})
 
 
-@pytest.mark.parametrize("name", [*NATIVE_CELLS, "slstm:forget=exp", "sru:peephole=False", "mingru:positive=True"])
+@pytest.mark.parametrize("name", [*POINTWISE_CELLS, "slstm:forget=exp", "sru:peephole=False", "mingru:positive=True"])
 def test_what_is_written_is_the_step_and_its_derivative(name: str) -> None:
     cell = make_cell(name)
     equations, derivative = equations_of(cell)
     arguments = [
         cell.tuple_of(role)._make(torch.rand(3, dtype=torch.float64).add(0.2).requires_grad_() for _ in fields)
-        for role, fields in zip("xhsw", (cell.gates, cell.recurrent_gates, cell.states, cell.extras), strict=True)
+        for role, fields in ((role, cell.tuple_of(role)._fields) for role in "xhsw")
     ]
     x, h, s, w = arguments
-    known: dict[str, Any] = {f"x_{g}": v for g, v in zip(cell.gates, x, strict=True)}
+    of_x = [*(f"x_{gate}" for gate in cell.gates), *cell.step_inputs]
+    known: dict[str, Any] = dict(zip(of_x, x, strict=True))
     known |= {f"h_{g}": v for g, v in zip(cell.recurrent_gates, h, strict=True)}
     known |= dict(zip(cell.states, s, strict=True)) | dict(zip(cell.extras, w, strict=True))
     leaves = dict(known)

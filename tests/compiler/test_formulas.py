@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recur.cells import Cell
+from recur.cells import Cell, custom
 from recur.compiler import formulas
 from recur.compiler.formulas import FORMULAS
 from recur.ops import scan
@@ -104,6 +104,8 @@ WAYS: dict[str, list[Function]] = {
     "zeros_like": [lambda a: torch.zeros_like(a) + a],
     "ones_like": [lambda a: torch.ones_like(a) - a],
     "clone": [lambda a: a.clone()],
+    "detach": [lambda a: a.detach() * a],
+    "custom_slope": [lambda a: custom(torch.relu, torch.tanh)(a) * a],
 }  # fmt: skip
 CASES = [(name, k) for name, ways in WAYS.items() for k in range(len(ways))]
 

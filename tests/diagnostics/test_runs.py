@@ -195,7 +195,7 @@ def test_context_beyond_the_window_is_what_counts(healthy: Language) -> None:
 # Gates and units -----------------------------------------------------------------------------------------
 
 
-NO_ACTIVATION = ("lru", "minlstm", "lnlstm", "retnet", "gla", "rwkv6", "mamba2")
+NO_ACTIVATION = ("lru", "minlstm", "lnlstm", "retnet", "gla", "rwkv6", "mamba2", "lif", "ltc")
 """Cells whose gates the probe does not find: they have none of its activation functions."""
 
 

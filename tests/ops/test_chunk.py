@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import recur
 from recur.cells import MatrixCell, Memories, make_cell
 from recur.cells.matrix import outer, unit
 from recur.compiler.matrix import matrix_form
-from recur.errors import BackendError, CellError, OptionError, ShapeError
+from recur.errors import BackendError, CellError, OptionError, RecurLoopWarning, ShapeError
 from recur.ops import chunk, scan
 from tests.support import DOUBLE, MATRIX_CELLS, Case, close, random_weights
 
@@ -110,6 +111,17 @@ def test_auto_takes_chunks_for_long_sequences_and_the_loop_for_short_ones() -> N
     assert scan(net.cell, net.weights(), torch.randn(2, 1, 3), backend="chunk").trace.backend == "chunk"
     with pytest.raises(BackendError, match="backend 'chunk' cannot run this: it takes cells with a matrix state"):
         recur.Recurrent("gru", 3, 4, backend="chunk")(torch.randn(2, 5, 3))
+
+
+def test_only_a_cell_without_a_chunkwise_form_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.ops.backends._WARNED", set())
+    net = recur.Recurrent("kda", 3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net(torch.randn(2, 1, 3))
+        net(torch.randn(2, 9, 3), trace=True)
+    with pytest.warns(RecurLoopWarning, match="Made runs on the loop, .* its step never writes to S"):
+        recur.Recurrent(cell_of(REFUSED["its step never writes to S"]), 3, 4)(torch.randn(2, 9, 3))
 
 
 # What the compiler finds ----------------------------------------------------------------------------------

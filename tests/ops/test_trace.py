@@ -24,7 +24,12 @@ def by_hand(case: Case, row: int, order: list[int], restarts: set[int] = frozens
         if t in restarts:
             state = cell.state(cell.start(case.x, 1, [part.shape[1] for part in case.state]))
         share = linear(case.x[row : row + 1, t], weights["weight_ih"], weights.get("bias_ih"))
-        x, h, m, product = cell.tuple_of("x")._make(cell.split(share)), [], None, None
+        inside = cell.own_inputs(case.x[row : row + 1, t], state[-1].shape[-1])
+        factor = case.x[row : row + 1, t]
+        if cell.multiplies_inside:
+            factor = cell.multiplied_input(cell.tuple_of("i")._make(inside), state, own)
+            share = linear(factor, weights["weight_ih"], weights.get("bias_ih"))
+        x, h, m, product = cell.tuple_of("x")._make((*cell.split(share), *inside)), [], None, None
         if W is not None:
             m = cell.multiplied(x, state, own)
             product = cell.product(m, weights)
@@ -35,7 +40,7 @@ def by_hand(case: Case, row: int, order: list[int], restarts: set[int] = frozens
                 for part, old in zip(cell.advance(x, cell.tuple_of("h")._make(h), state, own), state, strict=True)
             ]
         )
-        kept[t] = state, share, product, m
+        kept[t] = state, share, product, m, factor
         for kept_tensor in (*state, share, *([] if product is None else [product])):
             kept_tensor.retain_grad()
         loss = loss + (cell.output(state) * case.on_outputs[row, t]).sum()
@@ -66,10 +71,10 @@ def test_the_trace_is_the_gradient_of_each_state(name: str, backend: str, option
         n = lengths[b]
         restarts = set(options["reset"][b].nonzero().flatten().tolist()) if "reset" in options else set()
         order = list(reversed(range(n))) if options.get("reverse") else list(range(n))
-        for t, (state, share, product, m) in by_hand(case, b, order, restarts).items():
+        for t, (state, share, product, m, factor) in by_hand(case, b, order, restarts).items():
             for key, part in zip(case.cell.states, state, strict=True):
                 expected[key][b, t] = 0 if part.grad is None else part.grad[0]
-            terms["weight_ih"][b, t] = torch.outer(share.grad[0], case.x[b, t]).norm()
+            terms["weight_ih"][b, t] = torch.outer(share.grad[0], factor[0]).norm()
             if product is not None and product.grad is not None and case.cell.heads == 1:
                 terms["weight_hh"][b, t] = torch.outer(product.grad[0], m[0]).norm()
     for key in expected:

@@ -117,13 +117,15 @@ def test_the_trace_says_why_the_loop_ran(name: str) -> None:
     found = vmap(net)(torch.randn(4, 2, 3, 2))
     assert found.outputs.shape == (4, 2, 3, 3)
     assert found.trace[0].backend == "loop"
-    assert list(found.trace[0].passed_over) == ["native", "cuda", "parallel", "torch"]
+    assert list(found.trace[0].passed_over) == ["native", "cuda", "parallel", "torch", "chunk"]
     assert "transforms of torch.func" in found.trace[0].passed_over["torch"]
     if core:
         plain = net(torch.randn(2, 3, 2)).trace[0]
         assert (plain.backend, plain.passed_over) == ("native", {})
     deep = Recurrent(name, 2, 3, depth=Depth(transition=1))(torch.randn(2, 3, 2)).trace[0]
-    assert (deep.backend, list(deep.passed_over)) == ("loop", ["native", "cuda", "parallel", "torch"])
+    assert deep.backend == ("native" if core else "loop")
+    pairs = Recurrent("ltc", 2, 3)(torch.randn(2, 3, 2)).trace[0]
+    assert (pairs.backend, list(pairs.passed_over)) == ("loop", ["native", "cuda", "parallel", "torch", "chunk"])
 
 
 def test_traces_come_out_of_transforms() -> None:
@@ -256,7 +258,7 @@ def test_autocast_trains_every_cell(name: str, dtype: torch.dtype) -> None:
     """Natively in float32 inside: outputs are rounded once, gradients not at all but by that rounding's arrival. The
     loop rounds at every operation."""
     normalised = isinstance(make_cell(name), MatrixCell)  # a norm per head amplifies the rounding between two layers
-    net = Recurrent(name, 3, 4, num_layers=1 if normalised else 2)
+    net = Recurrent(name, 3, 4, num_layers=1 if normalised else 2).eval()
     x, leaves = torch.randn(2, 5, 3), list(net.parameters())
     with torch.autocast("cpu", dtype):
         found = net(x)
@@ -283,7 +285,7 @@ def test_autocast_leaves_double_precision_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ALL_CELLS)
 def test_layers_of_half_precision_train(name: str, dtype: torch.dtype) -> None:
-    net = Recurrent(name, 3, 4).to(dtype)
+    net = Recurrent(name, 3, 4).to(dtype).eval()
     x = torch.randn(2, 5, 3).to(dtype)
     found = net(x, lengths=[5, 3])
     assert found.outputs.dtype == dtype
@@ -301,7 +303,7 @@ def test_layers_of_half_precision_train(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("name", ["gru", "leaky", "gru2014"])
+@pytest.mark.parametrize("name", ["gru", "leaky", "gru2014", "zoneout_lstm", "mogrifier"])
 def test_gradient_checkpointing(name: str, reentrant: bool) -> None:
     net = Recurrent(name, 3, 4, num_layers=2, dropout=0.5)
     x = torch.randn(2, 5, 3, requires_grad=True)
@@ -317,7 +319,7 @@ def test_gradient_checkpointing(name: str, reentrant: bool) -> None:
 
 @pytest.mark.parametrize("name", ALL_CELLS)
 def test_copies_pickles_and_inference(name: str) -> None:
-    net, x = Recurrent(name, 3, 4, num_layers=2), torch.randn(2, 5, 3)
+    net, x = Recurrent(name, 3, 4, num_layers=2).eval(), torch.randn(2, 5, 3)
     expected = net(x)  # after a call: what it has compiled comes along, or is made anew
     saved = io.BytesIO()
     torch.save(net, saved)

@@ -12,6 +12,7 @@ from torch.serialization import add_safe_globals
 
 from recur.cells.cell import Cell, State, Tensors, Weights
 from recur.cells.registry import CellLike, cell_classes, cell_names, make_cell
+from recur.cells.slopes import custom, detach, spike
 
 if TYPE_CHECKING:  # static types of the cells that other packages name
     from recur.cells.deep import DeepTransition as DeepTransition
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # static types of the cells that other packages name
     from recur.cells.lstm import LSTM as LSTM
     from recur.cells.matrix import MatrixCell as MatrixCell
 
-__all__ = ["Cell", "CellLike", "State", "Tensors", "Weights", "cell_names", "make_cell"]
+__all__ = ["Cell", "CellLike", "State", "Tensors", "Weights", "cell_names", "custom", "detach", "make_cell", "spike"]
 __all__ += sorted(cell_classes())
 
 add_safe_globals(list(cell_classes().values()))  # see recur.utils.imports; user-defined cells are not included

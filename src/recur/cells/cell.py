@@ -3,6 +3,7 @@
 A cell names its gates and its states and writes one step over them:
 
     x.g   input projection of gate g,       U_g x_t + b_g          one matmul for the whole sequence
+    x.dt  an argument of each step, if the cell declares `inputs`; x.raw is x_t itself; x.eps noise, with `noise`
     h.g   recurrent projection of gate g,   W_g h_{t−1} + b_hg     the only matmul inside the loop
     s.c   the previous state c
     w.p   an extra weight of the cell, if it declares `extras`
@@ -27,7 +28,7 @@ from torch.nn.functional import linear
 
 from recur.cells._cache import is_checked, mark_checked
 from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
-from recur.cells.contract import check_attribute, check_class, check_names
+from recur.cells.contract import check_attribute, check_class, check_names, noise_mean
 from recur.cells.tensors import NoSuchNameError, named_tuple
 from recur.cells.tensors import Tensors as Tensors
 from recur.errors import CellError, ShapeError
@@ -82,6 +83,19 @@ class Cell:
     """The gate that lets new values in when it is near 1: in addition to a forget gate, or instead of one in a cell
     that keeps its state by 1 minus this gate."""
 
+    inputs: ClassVar[Mapping[str, int | str]] = {}
+    """Arguments of each step by name and size, not multiplied by U: `{"dt": 1}` is x.dt in the step and dt=… in a call.
+    One number is the same for all units; "H" is one for each unit. `{"raw": "D"}` is the input x_t itself, x.raw, which
+    a step may multiply by an extra weight; it is not given in a call."""
+
+    noise: Mapping[str, str] = {}
+    """Random numbers of each step and unit by name and distribution: `{"eps": "normal"}`, `uniform` (0 … 1) or
+    `bernoulli:p`. They depend on the seed, the row, the step and the unit only; without a seed (evaluation) they are
+    their mean. x.training is 1 with a seed, else 0."""
+
+    exact_gradient: bool = True
+    """Whether the derivative of a step is that of its values: not with spike, custom or detach."""
+
     own_products: bool = False
     """Whether the step multiplies a state by an extra matrix, to which a mask on the recurrent state does not apply."""
 
@@ -119,6 +133,14 @@ class Cell:
         """Return what W multiplies, (…, H): the previous first state. A deep transition applies its layers here."""
         return s[0]
 
+    def multiplied_input(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
+        """Return the factor of U, (…, D): by default x_t itself, in one product for the whole sequence.
+
+        A cell that overrides this declares `inputs = {"raw": "D"}`, and U is multiplied inside the loop. x has the
+        inputs of the step only, such as x.raw.
+        """
+        return x.raw
+
     def init_extras(self, weights: Weights) -> None:
         """Initialise the extra weights in place: uniform in ±1/√H by default, as torch does.
 
@@ -128,6 +150,16 @@ class Cell:
         for name in self.extras:
             bound = weights[name].shape[-1] ** -0.5
             torch.nn.init.uniform_(weights[name], -bound, bound)
+
+    @property
+    def call_inputs(self) -> Mapping[str, int | str]:
+        """The arguments of each step, by name and size."""
+        return self.inputs
+
+    @property
+    def step_inputs(self) -> tuple[str, ...]:
+        """The names of what a step reads as x besides its gates."""
+        return (*self.call_inputs, *self.noise, *(("training",) if self.noise else ()))
 
     # Interface for backends and layers -------------------------------------------------------------------
 
@@ -229,6 +261,36 @@ class Cell:
         square = tuple(name for name, shape in self.extras.items() if tuple(shape) == ("H", "H"))
         return ("weight_hh", *square) if self.recurrent_gates else square
 
+    @property
+    def multiplies_inside(self) -> bool:
+        """Whether U is multiplied inside the loop."""
+        return type(self).multiplied_input is not Cell.multiplied_input
+
+    def own_inputs(self, x: Tensor, units: int) -> tuple[Tensor, ...]:
+        """Return what a step reads besides its gates where a call gives nothing else, for inputs x (…, D).
+
+        x.raw is x itself, other inputs are 1, noise is its mean.
+        """
+        shape = (*x.shape[:-1], units)
+        found = [x if name == "raw" else x.new_ones(shape) for name in self.call_inputs]
+        found += [x.new_full(shape, noise_mean(spec)) for spec in self.noise.values()]
+        return (*found, x.new_zeros(shape)) if self.noise else tuple(found)
+
+    def step_arguments(
+        self, x: Tensor, s: Tensors, weights: Weights, own: Sequence[Tensor] | None = None
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        """Return the arguments of a step, x, h, s and w, from inputs x (…, D) and states; own as in `own_inputs`."""
+        w = self.tuple_of("w")._make(weights[name] for name in self.extras)
+        if own is None:
+            own = self.own_inputs(x, s[-1].shape[-1]) if self.call_inputs or self.noise else ()
+        factor = self.multiplied_input(self.tuple_of("i")._make(own), s, w) if self.multiplies_inside else x
+        shares = self.split(linear(factor, weights["weight_ih"], weights.get("bias_ih")))
+        of_x, h = self.tuple_of("x")._make((*shares, *own)), self.tuple_of("h")
+        if not self.recurrent_gates:
+            return of_x, h._make(()), s, w
+        product = self.product(self.multiplied(of_x, s, w), weights)
+        return of_x, h._make(product.chunk(len(self.recurrent_gates), dim=-1)), s, w
+
     def advance(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> Sequence[Tensor]:
         """Run one step, with or without extra weights."""
         after: Sequence[Tensor] = self.step(x, h, s, w) if self.extras else self.step(x, h, s)
@@ -240,7 +302,10 @@ class Cell:
 
     def tuple_of(self, role: str) -> type[Tensors]:
         """Return the named tuple class of one argument of `step`: x, h, s or w."""
-        fields = {"x": self.gates, "h": self.recurrent_gates, "s": self.states, "w": tuple(self.extras)}
+        gates = (*self.gates, *self.step_inputs) if self.call_inputs or self.noise else self.gates
+        fields = {"x": gates, "h": self.recurrent_gates, "s": self.states, "w": tuple(self.extras)}
+        if role == "i":  # what a step reads as x besides its gates
+            return named_tuple(type(self).__name__, role, self.step_inputs)
         return named_tuple(type(self).__name__, role, fields[role])
 
 
@@ -267,7 +332,9 @@ def check_cell(cell: object) -> Cell:
     except TypeError:
         has = "extras" if cell.extras else "no extras"
         raise CellError(f"{who} has {has}, so its step takes (self, {arguments})") from None
-    for role in "xhsw":
+    if cell.multiplies_inside and cell.call_inputs.get("raw") != "D":
+        raise CellError(f"{who}.multiplied_input is multiplied by U inside the loop; declare inputs = {{'raw': 'D'}}")
+    for role in "xhswi":
         cell.tuple_of(role)  # made now: torch.compile could not
     mark_checked(cell)
     return cell
@@ -280,10 +347,11 @@ def check_projection(cell: Cell) -> None:
     H, P = 3, 2
     shapes = cell.shapes(1, H, projection=P)
     w = cell.tuple_of("w")._make(torch.empty(shapes[name], device="meta") for name in cell.extras)
-    x = cell.tuple_of("x")._make(torch.empty(1, H, device="meta") for _ in cell.gates)
+    x = cell.tuple_of("x")._make(torch.empty(1, H, device="meta") for _ in (*cell.gates, *cell.step_inputs))
     h = cell.tuple_of("h")._make(torch.empty(1, H, device="meta") for _ in cell.recurrent_gates)
     s = cell.state([torch.empty(1, width, device="meta") for width in cell.widths(H, P)])
-    plain = cell.recurrent_gates and not cell.outputs and cell.heads == 1 and type(cell).multiplied is Cell.multiplied
+    own = cell.outputs or cell.call_inputs or cell.noise
+    plain = cell.recurrent_gates and not own and cell.heads == 1 and type(cell).multiplied is Cell.multiplied
     try:
         fits = plain and all(part.shape == (1, H) for part in cell.advance(x, h, s, w))
     except (RuntimeError, ValueError):

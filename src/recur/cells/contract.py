@@ -59,7 +59,7 @@ def check_names(cell: Cell | type[Cell]) -> None:
         raise CellError(f"{who}.states is empty; a recurrence carries at least one state, such as ('h',)")
     if any(
         isinstance(getattr(cell, attribute), property)
-        for attribute in ("extras", "gates", "states", "forget_gate", "input_gate")
+        for attribute in ("extras", "gates", "states", "forget_gate", "input_gate", "inputs", "noise")
     ):
         return
     for attribute in ("outputs", "initial"):
@@ -67,6 +67,8 @@ def check_names(cell: Cell | type[Cell]) -> None:
             states = ", ".join(cell.states)
             raise CellError(f"{who}.{attribute} must name its states, {states}; got {', '.join(sorted(strange))}")
     _check_extras(who, cell)
+    if cell.sizes == ("H", "D"):
+        _check_step_inputs(who, cell)
     for role in ("forget_gate", "input_gate"):
         gate = getattr(cell, role)
         if cell.gates and gate is not None and gate not in cell.gates:
@@ -86,6 +88,42 @@ def _check_extras(who: str, cell: Cell | type[Cell]) -> None:
             raise CellError(f"{who}.extras[{name!r}] must be a shape made of {named} and whole numbers, got {shape}")
         if cell.pointwise and tuple(shape) != ("H",):
             raise CellError(f"{who}.extras[{name!r}] of shape {shape} mixes units; add pointwise = False")
+
+
+def _check_step_inputs(who: str, cell: Cell | type[Cell]) -> None:
+    for attribute in ("inputs", "noise"):
+        if not isinstance(getattr(cell, attribute), Mapping):
+            raise CellError(f"{who}.{attribute} must map names to values, got {getattr(cell, attribute)!r}")
+    names = (*cell.inputs, *cell.noise)
+    _check_distinct(f"names of {who}.gates, inputs and noise", (*cell.gates, *names))
+    if taken := {"training", *RESERVED} & set(names):
+        raise CellError(f"{who} gives the name {sorted(taken)[0]!r} to an input, which has a meaning of its own")
+    for name, size in cell.inputs.items():
+        if size not in (("D",) if name == "raw" else (1, "H")):
+            wanted = "'D', it is the input itself" if name == "raw" else "1 or 'H'"
+            raise CellError(f"{who}.inputs[{name!r}] must have the size {wanted}, got {size!r}")
+    for name, kind in cell.noise.items():
+        kind, _, chance = kind.partition(":") if isinstance(kind, str) else ("", "", "")
+        if kind not in NOISES or (kind == "bernoulli") != bool(chance) or (chance and not _is_chance(chance)):
+            raise CellError(f"{who}.noise[{name!r}] must be normal, uniform or bernoulli:p with p in 0 … 1")
+
+
+NOISES = ("normal", "uniform", "bernoulli")
+RESERVED = ("x", "state", "lengths", "reset", "trace", "seed", "first_step")
+"""Arguments of a call of a layer."""
+
+
+def noise_mean(spec: str) -> float:
+    """Return the mean of a distribution: `normal`, `uniform` or `bernoulli:p`."""
+    kind, _, chance = spec.partition(":")
+    return {"normal": 0.0, "uniform": 0.5}.get(kind, float(chance or 0))
+
+
+def _is_chance(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False
 
 
 def _check_distinct(what: str, given: object) -> None:

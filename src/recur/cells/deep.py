@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -19,11 +20,11 @@ class DeepTransition(Cell):
 
     Pascanu, Gulcehre, Cho and Bengio, How to construct deep recurrent neural networks, ICLR 2014; Deep Learning,
     section 10.5, figure 10.13 b, and 10.13 c with `skip`, a residual connection around the new layers. The layers mix
-    units, so the cell is not pointwise and runs on the loop.
+    units, so the cell is not pointwise: depth + 1 products in sequence.
 
     >>> net = recur.Recurrent(recur.cells.DeepTransition(recur.cells.GRU(), depth=2), 3, 4)
-    >>> net(torch.randn(2, 5, 3)).trace[0].backend
-    'loop'
+    >>> net(torch.randn(2, 5, 3)).outputs.shape
+    torch.Size([2, 5, 4])
     """
 
     cell: Cell
@@ -45,6 +46,7 @@ class DeepTransition(Cell):
         self.gates, self.state_gates = self.cell.gates, self.cell.state_gates
         self.states, self.forget_gate, self.input_gate = self.cell.states, self.cell.forget_gate, self.cell.input_gate
         self.own_products = self.cell.own_products
+        self.noise = self.cell.noise
         self.outputs, self.initial, self.heads = self.cell.outputs, self.cell.initial, self.cell.heads
         own = {f"M_{k}": ("H", "H") for k in range(1, self.depth + 1)}
         own_bias = {f"k_{k}": ("H",) for k in range(1, self.depth + 1)}
@@ -58,6 +60,17 @@ class DeepTransition(Cell):
         for k in range(1, self.depth + 1):
             m = tanh(linear(m, getattr(w, f"M_{k}"), getattr(w, f"k_{k}")))
         return m + h if self.skip else m
+
+    @property
+    def call_inputs(self) -> Mapping[str, int | str]:
+        return self.cell.call_inputs
+
+    @property
+    def multiplies_inside(self) -> bool:
+        return self.cell.multiplies_inside
+
+    def multiplied_input(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
+        return self.cell.multiplied_input(x, s, w)
 
     def init_extras(self, weights: Weights) -> None:
         self.cell.init_extras(weights)

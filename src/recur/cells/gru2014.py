@@ -14,8 +14,8 @@ class GRU2014(Cell):
     h' = (1 − z) ⊙ n + z ⊙ h
 
     Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014. The product W_n (r ⊙ h) is inside
-    the step and mixes units, so the cell is not pointwise and runs on the loop. W_n is an extra weight; weight_hh holds
-    the blocks of r and z. Not in torch.nn; in Keras it is GRU(reset_after=False).
+    the step and mixes units: the cell is not pointwise and has two products in sequence. W_n is an extra weight;
+    weight_hh holds the blocks of r and z. Not in torch.nn; in Keras it is GRU(reset_after=False).
 
     >>> cell = recur.cells.GRU2014()
     >>> cell.pointwise, cell.extras     # a second product inside the step

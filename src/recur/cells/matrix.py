@@ -161,7 +161,8 @@ class HeadedCell(Cell):
     key_size: int = 0
     """The size K of a key; 0 for that of a value, V."""
 
-    inputs: ClassVar[Mapping[str, str | int]]
+    inputs: ClassVar[Mapping[str, str | int]] = {}
+    call_inputs: ClassVar[Mapping[str, str | int]] = {}  # a call gives nothing but x
     """The input projections by name, and their size per head: "K", "V" or a number."""
 
     shared: ClassVar[tuple[str, ...]] = ()

@@ -15,8 +15,8 @@ class MultiplicativeLSTM(Cell):
     h' = o ⊙ tanh(c')
 
     Krause, Lu, Murray and Renals, Multiplicative LSTM for sequence modelling, 2016. Every input has its own transition
-    matrix W diag(x_m) M, in factored form. M h mixes units, so the cell is not pointwise and runs on the loop. This is
-    not the mLSTM of xLSTM, which has a matrix memory. Not in torch.nn.
+    matrix W diag(x_m) M, in factored form: two products in sequence. This is not the mLSTM of xLSTM, which has a matrix
+    memory. Not in torch.nn.
 
     >>> cell = recur.cells.MultiplicativeLSTM()
     >>> cell.extras, cell.pointwise                     # M is applied to the state before W

@@ -60,7 +60,7 @@ def cell_names() -> list[str]:
     """Return the names that `make_cell` accepts.
 
     >>> [name for name in recur.cell_names() if "lstm" in name]
-    ['lnlstm', 'lstm', 'lstm1997', 'minlstm', 'mlstm', 'multiplicative_lstm', 'slstm']
+    ['lnlstm', 'lstm', 'lstm1997', 'minlstm', 'mlstm', 'multiplicative_lstm', 'slstm', 'zoneout_lstm']
     """
     return sorted([*_registered(), *VARIANTS])
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
     Tensors = tuple
 
-KINDS = {"x": "gates", "h": "gates with a state's share", "s": "states", "w": "extras"}
+KINDS = {"x": "gates and inputs", "h": "gates with a state's share", "s": "states", "w": "extras", "i": "inputs"}
 """Descriptions of the names of each argument of `step`, for error messages."""
 
 _namedtuple: Callable[[str, tuple[str, ...]], type[Tensors]] = namedtuple  # type: ignore[assignment]

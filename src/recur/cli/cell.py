@@ -92,6 +92,7 @@ def _facts(found: JsonObject) -> dict[str, str]:
         "contract": "holds",
         "gradients": f"WRONG: {wrong}" if wrong else right,
         "pointwise": "yes" if found["pointwise"] else f"no: {found['not_pointwise']}",
+        **_stages(found),
         "affine": "yes, in its states: time can run in parallel" if found["affine"] else f"no: {found['not_affine']}",
         "projection": "can be projected" if found["projectable"] else "its step needs its output itself: none",
     }
@@ -118,3 +119,12 @@ def _show_speed(screen: Screen, measured: list[JsonObject]) -> None:
             f"{memory:.2f}",
         )
     screen.show(made, "")
+
+
+def _stages(found: JsonObject) -> dict[str, str]:
+    """Return the row on the stages of a step that is not one pointwise program."""
+    if "stages" not in found:
+        return {}
+    if isinstance(found["stages"], str):
+        return {"compiled": f"no: {found['stages']}"}
+    return {"compiled": f"on the CPU, {found['stages']} product(s) in sequence per step; on a GPU by the loop"}

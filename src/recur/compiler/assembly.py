@@ -89,6 +89,9 @@ class ProgramWriter:
         if value in self.known:
             return self.known[value]
         op, args, leaf = self.terms[value]
+        if op == "custom":  # its derivative is its own, its value is that of its first argument
+            self.known[value] = self.value(args[0])
+            return self.known[value]
         if op == "number":
             if leaf not in self._numbers:
                 self._numbers.append(leaf)
@@ -442,10 +445,12 @@ def _saved(t: Expressions, states: list[int], wanted: list[int], forward_only: i
     """Choose the values of the forward pass that are saved for the backward pass."""
     later = [v for v in t.reached_from(wanted) if v >= forward_only]
     read = {arg for v in later for arg in t[v].args if arg < forward_only} | {v for v in wanted if v < forward_only}
+    read = {t.plain(value) for value in read}
     saved: list[int] = []
 
     def follows(value: int) -> bool:
         """Return True if a value can be recomputed cheaply; one costly operation directly on a state is allowed."""
+        value = t.plain(value)
         op, args, _ = t[value]
         if value in saved or value in states or op in GIVEN:
             return True

@@ -71,7 +71,8 @@ def equations_of(cell: Cell) -> tuple[list[str], list[str]]:
 
 
 def _leaf_names(cell: Cell) -> dict[tuple[str, int], str]:
-    names = {("x", k): f"x_{gate}" for k, gate in enumerate(cell.gates)}
+    of_x = [*(f"x_{gate}" for gate in cell.gates), *cell.step_inputs]
+    names = {("x", k): name for k, name in enumerate(of_x)}
     names |= {("h", k): f"h_{gate}" for k, gate in enumerate(cell.recurrent_gates)}
     names |= {("s", k): state for k, state in enumerate(cell.states)}
     names |= {("g", k): f"g_{state}" for k, state in enumerate(cell.states)}
@@ -108,7 +109,8 @@ class _EquationWriter:
         return lines + [f"{' = '.join(names)} = {self._formula(value)[0]}" for value, names in alike.items()]
 
     def _parts(self, value: int) -> tuple[int, ...]:
-        return self.functions[value][1] if value in self.functions else self.terms[value].args
+        op, args, _ = self.terms[value]
+        return self.functions[value][1] if value in self.functions else args[:1] if op == "custom" else args
 
     def _name_shared(self, values: Sequence[int]) -> None:
         """Give a name to every value that is used more than once."""
@@ -149,6 +151,8 @@ class _EquationWriter:
             return repr(leaf).removesuffix(".0").replace("-", "−"), FACTOR if leaf >= 0 else SUM
         if op in LEAVES:
             return self.leaves[op, int(leaf)], FACTOR
+        if op == "custom":  # its derivative is in the other listing
+            return self._formula(args[0])
         if op in ("add", "sub"):
             a, b = self._at_least(args[0], SUM), self._at_least(args[1], SUM if op == "add" else PRODUCT)
             return f"{a} {'+' if op == 'add' else '−'} {b}", SUM

@@ -43,8 +43,10 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "select": lambda which, a, b: torch.where(which != 0, a, b),
     "minimum": torch.minimum,
     "maximum": torch.maximum,
+    "custom": lambda y, *slope: y,
 }
-"""The operations of a program and their meaning. Comparisons return 1 or 0."""
+"""The operations of a program and their meaning. Comparisons return 1 or 0. `custom(y, a, d)` has the value y and the
+derivative d with respect to a; `custom(y)` has none."""
 
 COSTLY = {"sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "div"}
 """Operations whose results are saved for the backward pass rather than recomputed."""
@@ -112,11 +114,17 @@ class Expressions:
                 return self.number(0)
             case "select" if args[1] == args[2]:
                 return args[1]
-        if all(number is not None for number in numbers):
+        if all(number is not None for number in numbers) and op != "custom":
             return self.number(OPERATIONS[op](*(torch.tensor(n, dtype=torch.float64) for n in numbers)).item())
         if op in ("add", "mul", "equal", "minimum", "maximum"):  # commutative: one order, so that equal terms match
             args = tuple(sorted(args))
         return self._make(Node(op, args))
+
+    def plain(self, value: int) -> int:
+        """Return a value without its own derivative."""
+        while self.nodes[value].op == "custom":
+            value = self.nodes[value].args[0]
+        return value
 
     def reached_from(self, values: Iterable[int], known: Collection[int] = ()) -> list[int]:
         """Return `values` and all that they depend on, in topological order, without the known ones."""
@@ -215,6 +223,10 @@ def _select(t: Expressions, g: int, y: int, which: int, a: int, b: int) -> list[
     return [None, t("select", which, g, zero), t("select", which, zero, g)]
 
 
+def _custom(t: Expressions, g: int, y: int, value: int, *slope: int) -> list[int | None]:
+    return [None, t("mul", g, slope[1]), None] if slope else [None]
+
+
 def _none(t: Expressions, g: int, y: int, *args: int) -> list[None]:
     return [None] * len(args)
 
@@ -240,6 +252,7 @@ DERIVATIVES: dict[str, Rule] = {
     "minimum": lambda t, g, y, a, b: _extreme(t, g, t("less", a, b), a, b),
     "maximum": lambda t, g, y, a, b: _extreme(t, g, t("less", b, a), a, b),
     "select": _select,
+    "custom": _custom,
     "sign": _none,
     "less": _none,
     "less_equal": _none,

@@ -145,7 +145,7 @@ def _like(number: float) -> Formula:
 
 
 FORMULAS: dict[str, Formula] = {
-    **{op: _plain(op) for op in OPERATIONS if not op.startswith(("d_", "less", "equal", "select"))},
+    **{op: _plain(op) for op in OPERATIONS if not op.startswith(("d_", "less", "equal", "select", "custom"))},
     "add": _add,
     "sub": _sub,
     "subtract": _sub,
@@ -193,6 +193,8 @@ FORMULAS: dict[str, Formula] = {
     "lerp": _lerp,
     "addcmul": _addcmul,
     "addcdiv": _addcdiv,
+    "detach": lambda t, a: t("custom", a),
+    "custom_slope": lambda t, y, a, d: t("custom", y, a, d),
     "zeros_like": _like(0),
     "ones_like": _like(1),
     "clone": lambda t, a: a,

@@ -62,6 +62,8 @@ def check_pointwise(cell: Cell) -> None:
 
 def trace_step(cell: Cell) -> TracedStep:
     check_pointwise(cell)
+    if cell.call_inputs or cell.noise:
+        raise NotPointwiseError(f"{type(cell).__name__} reads {', '.join(cell.step_inputs)} at each step")
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
     terms, states = trace_operations(cell)
     numbers = torch.Generator().manual_seed(0)
@@ -123,7 +125,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
-class _Tracer(fx.Tracer):
+class StepTracer(fx.Tracer):
     """Tracer of a step that reads no tensors other than its arguments."""
 
     def __init__(self) -> None:
@@ -153,7 +155,7 @@ def trace_operations(cell: Cell, source: SourceNames | None = None) -> tuple[Exp
     source: filled with the names that the step gives to its values
     """
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
-    tracer, terms = _Tracer(), Expressions()
+    tracer, terms = StepTracer(), Expressions()
     values: dict[fx.Node, int] = {}
     arguments: list[Tensors] = []
     for role, names in roles.items():
@@ -161,13 +163,13 @@ def trace_operations(cell: Cell, source: SourceNames | None = None) -> tuple[Exp
         values |= {proxy.node: terms.leaf(role, k) for k, proxy in enumerate(proxies)}
         arguments.append(cell.tuple_of(role)._make(proxies))  # type: ignore[arg-type]  # they stand for tensors
     with _watched(cell.step, watch=source is not None) as variables:
-        result = _call(cell, arguments)
+        result = call_step(cell, arguments)
     for node in tracer.graph.nodes:
         if node.op != "placeholder":
             values[node] = _formula(node, terms, values)
             if source is not None and all(isinstance(arg, fx.Node) for arg in node.args) and not node.kwargs:
                 inside = tuple(values[arg] for arg in node.args if isinstance(arg, fx.Node))
-                source.functions[values[node]] = _name_of(node), inside
+                source.functions[values[node]] = name_of(node), inside
     parts = result if isinstance(result, tuple | list) else ()
     if len(parts) != len(cell.states) or not all(isinstance(part, fx.Proxy) for part in parts):
         raise NotPointwiseError("its step does not return one tensor for each state")
@@ -195,7 +197,7 @@ def _watched(step: Callable[..., object], *, watch: bool) -> Iterator[dict[str, 
         sys.setprofile(before)
 
 
-def _call(cell: Cell, arguments: Sequence[Tensors]) -> object:
+def call_step(cell: Cell, arguments: Sequence[Tensors]) -> object:
     try:
         return cell.advance(*arguments)
     except RecurError:
@@ -204,13 +206,13 @@ def _call(cell: Cell, arguments: Sequence[Tensors]) -> object:
         raise NotPointwiseError(f"its step cannot be followed: {error}".splitlines()[0]) from error
 
 
-def _name_of(node: fx.Node) -> str:
+def name_of(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
 def _formula(node: fx.Node, terms: Expressions, values: dict[fx.Node, int]) -> int:
     """Convert one traced operation to an expression."""
-    name = _name_of(node)
+    name = name_of(node)
     if name not in FORMULAS:
         raise NotPointwiseError(f"its step uses {name}, which is not among the pointwise operations")
 

@@ -16,9 +16,12 @@ from recur.cells import Cell, MatrixCell
 from recur.cells.cell import check_cell, check_projection
 from recur.cells.contract import check_step, versions_of
 from recur.cells.matrix import HeadedCell
+from recur.cells.slopes import LinearSteps
 from recur.compiler.equations import equations_of
 from recur.compiler.matrix import matrix_form
 from recur.compiler.programs import assembled
+from recur.compiler.stage_tracing import stage_programs, staged
+from recur.compiler.stages import products_in_sequence
 from recur.diagnostics.gradient_flow import flow
 from recur.diagnostics.subject import Subject
 from recur.errors import BackendError, CellError, RecurError
@@ -71,13 +74,13 @@ def check_contract(cell: Cell) -> None:
 def _check_one_step(cell: Cell, weights: dict[str, Tensor], x: Tensor) -> None:
     """Called twice with the same arguments: the same result, and the arguments as they were."""
     who = type(cell).__name__
-    share = x[:, 0] @ weights["weight_ih"].T
-    H, shares = cell.units(share.shape[-1]), cell.split(share)
+    start = cell.state(cell.start(x, B, cell.widths(cell.units(len(weights["weight_ih"])))))
+    of_x, h, s, w = cell.step_arguments(x[:, 0], start, weights)
     given = [
-        cell.tuple_of("x")._make(part.clone() for part in shares),
-        cell.tuple_of("h")._make(torch.randn_like(shares[0]) for _ in cell.recurrent_gates),
-        cell.state(cell.start(x, B, cell.widths(H))),
-        cell.tuple_of("w")._make(weights[name].clone() for name in cell.extras),
+        type(of_x)._make(part.clone() for part in of_x),
+        type(h)._make(torch.randn_like(part) for part in h),
+        s,
+        type(w)._make(part.clone() for part in w),
     ]
     before = [[part.clone() for part in parts] for parts in given]
     with torch.no_grad():
@@ -131,16 +134,54 @@ def check_gradients(cell: Cell) -> JsonObject:
         def of_one(leaf: Tensor, name: str = name) -> tuple[Tensor, ...]:
             return run({**leaves, name: leaf})
 
+        if not cell.exact_gradient:
+            if not _declared_slopes(of_one, leaves[name]):
+                problems[name] = "not that of the slopes that the step declares"
+            continue
         try:
             torch.autograd.gradcheck(of_one, (leaves[name].clone().requires_grad_(),))
         except GradcheckError as error:
             problems[name] = _difference(str(error))
+            if _has_own_slopes(of_one, leaves[name]):
+                problems[name] += "; declare exact_gradient = False, since the step gives a slope of its own"
     checked = {name: leaf.numel() for name, leaf in leaves.items()}
     by_problem: dict[str, list[str]] = {}
     for name, problem in problems.items():
         by_problem.setdefault(problem, []).append(name)
     said = [f"∂L/∂{', ∂L/∂'.join(names)}: {problem}" for problem, names in by_problem.items()]
     return {"agree": not problems, "checked": checked, "problems": said}
+
+
+def _has_own_slopes(run: Callable[[Tensor], tuple[Tensor, ...]], leaf: Tensor) -> bool:
+    """Return True if a step uses functions with a derivative of their own."""
+    with LinearSteps() as tangents, torch.no_grad():
+        run(leaf)
+    return bool(tangents.recorded)
+
+
+def _declared_slopes(run: Callable[[Tensor], tuple[Tensor, ...]], leaf: Tensor) -> bool:
+    """Compare a gradient with central differences of a scan whose spikes are replaced by their declared tangents."""
+    at = leaf.clone().requires_grad_()
+    results = run(at)
+    pulls = [torch.randn_like(part) for part in results]
+    loss = sum((part * pull).sum() for part, pull in zip(results, pulls, strict=True))
+    gradient = torch.zeros_like(leaf)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        (gradient,) = torch.autograd.grad(loss, at, materialize_grads=True)
+    tangents, step = LinearSteps(), 1e-5
+    with torch.no_grad():
+        with tangents:
+            run(leaf)
+        slopes = []
+        for k in range(leaf.numel()):
+            moved = torch.zeros_like(leaf).view(-1)
+            moved[k] = step
+            ends = []
+            for sign in (1, -1):
+                with tangents:
+                    ends.append(run(leaf + sign * moved.view_as(leaf)))
+            slopes.append(sum(((a - b) * pull).sum() for a, b, pull in zip(*ends, pulls, strict=True)) / (2 * step))
+    return torch.allclose(torch.stack(slopes).view_as(leaf), gradient, rtol=1e-5, atol=1e-6)
 
 
 def _gradients(loss: Tensor, leaves: dict[str, Tensor]) -> tuple[Tensor, ...]:
@@ -261,6 +302,9 @@ def _kind(cell: Cell) -> JsonObject:
         check_projection(cell)
     except CellError:
         kind["projectable"] = False
+    if staged(cell):
+        programs = stage_programs(cell, True, False)
+        kind["stages"] = programs if isinstance(programs, str) else products_in_sequence(programs[1])
     if pointwise:
         kind["equations"], kind["derivative"] = equations_of(cell)
     if isinstance(cell, MatrixCell):

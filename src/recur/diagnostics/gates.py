@@ -114,12 +114,15 @@ def activations(layer: Layer) -> dict[str, Activation]:
     """The activations of a layer's gates along the text, by gate; gates without one are left out."""
     cell = layer.cell
     x, h, s, w = layer.step_arguments(layer.inputs[0, 1:], [part[0] for part in layer.previous])
-    sources = {id(t): g for t, g in zip((*x, *h), (*cell.gates, *cell.recurrent_gates), strict=True)}
+    parts = zip((*x, *h), (*x._fields, *cell.recurrent_gates), strict=True)
+    sources = {id(t): g for t, g in parts if g in cell.gates}  # x also has the raw input, Δt and noise
     with _Provenance(sources) as followed:
         cell.advance(x, h, s, w)
     found: dict[str, Activation] = {}
     for gates, kind, values in followed.found:
         if kind == "softplus" and isinstance(cell, HeadedCell):  # a step size, which is small on purpose
+            continue
+        if values.dim() > 2 and not isinstance(cell, HeadedCell):  # of pairs of units, as in an LTC
             continue
         if len(gates) == 1:
             (gate,) = gates

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy
 
 from recur.cells import Cell
 from recur.cells.tensors import Tensors
@@ -59,17 +59,7 @@ class Layer:
 
     def step_arguments(self, inputs: Tensor, previous: Sequence[Tensor]) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         """The arguments of the cell's step, x, h, s and w, for any number of steps at once: (…, D) and (…, H)."""
-        cell = self.cell
-        w = cell.tuple_of("w")._make(self.weights[name] for name in cell.extras)
-        s = cell.state(previous)
-        U, b = self.weights["weight_ih"], self.weights.get("bias_ih")
-        x = cell.split(linear(inputs, U, b))
-        h: Sequence[Tensor] = ()
-        of_gates = cell.tuple_of("x")._make(x)
-        if cell.recurrent_gates:
-            multiplied = cell.multiplied(of_gates, s, w)
-            h = cell.product(multiplied, self.weights).chunk(len(cell.recurrent_gates), dim=-1)
-        return of_gates, cell.tuple_of("h")._make(h), s, w
+        return self.cell.step_arguments(inputs, self.cell.state(previous), self.weights)
 
     def advance(self, inputs: Tensor, previous: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The cell's step, each from the state given for it."""

@@ -312,13 +312,21 @@ class Recurrent(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
         trace: bool = False,
+        seed: int | None = None,
+        first_step: int = 0,
+        **inputs: Tensor,
     ) -> RecurrentOutput:
         """Return outputs (B, T, output_size), the final state and the trace of each layer and direction.
 
         state   state that an earlier call returned; zeros or the learned initial state if not given
         lengths, reset, trace   as in scan
+        seed    in training, of the noise of a cell that has some; by default drawn from PyTorch's generator
+        first_step   number of steps before this call, on which noise depends
+        inputs  arguments of each step of a cell that declares `inputs`, by name: (B, T) or (B, T, H)
         """
-        return self.run_layers(x, state, lengths=lengths, reset=reset, trace=trace)
+        return self.run_layers(
+            x, state, lengths=lengths, reset=reset, trace=trace, seed=seed, first_step=first_step, inputs=inputs
+        )
 
     def run_layers(
         self,
@@ -328,6 +336,9 @@ class Recurrent(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
         trace: bool = False,
+        seed: int | None = None,
+        first_step: int = 0,
+        inputs: Mapping[str, Tensor] | None = None,
     ) -> RecurrentOutput:
         """Compute `forward`. The layers of `recur.nn.drop_in`, whose forward has other arguments, call it too."""
         check_call(self, x, state)
@@ -336,26 +347,30 @@ class Recurrent(nn.Module):
         padding = padding_mask(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         drops = self.training and self._drops_state
-        plain = lengths is None and reset is None and not (drops or trace or self.matmul_dtype)
+        plain = lengths is None and reset is None and not (drops or trace or self.matmul_dtype or inputs)
+        seeds = self._seeds(seed)
         scanned: list[ScanOutput] = []
         every = []
         for layer in range(self.num_layers):
-            inputs = self._between(below, bottom, lengths) if layer else below
-            here = (plain and scan_both_directions(self, layer, inputs, states)) or [
+            layer_input = self._between(below, bottom, lengths) if layer else below
+            here = (plain and scan_both_directions(self, layer, layer_input, states)) or [
                 scan(
                     self.cell,
                     self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
-                    inputs,
+                    layer_input,
                     states.get(suffix),
-                    initial=self._initial_state(layer, suffix, inputs),
+                    initial=self._initial_state(layer, suffix, layer_input),
                     lengths=lengths,
                     reset=reset,
                     reverse=suffix.endswith("_reverse"),
-                    mask=self._mask(layer, inputs) if drops else None,
+                    mask=self._mask(layer, layer_input) if drops else None,
                     bptt=self.bptt,
                     trace=trace,
                     backend=self.backend,
                     matmul_dtype=self.matmul_dtype,
+                    inputs=inputs or None,
+                    seed=seeds.get(suffix),
+                    first_step=first_step,
                 )
                 for suffix in self._directions(layer)
             ]
@@ -371,6 +386,15 @@ class Recurrent(nn.Module):
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return RecurrentOutput(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
+
+    def _seeds(self, seed: int | None) -> dict[str, Tensor]:
+        """Return the seed of the noise of each layer and direction; none in evaluation or without noise."""
+        if not self.cell.noise or not self.training:
+            return {}
+        suffixes = list(self.suffixes())
+        if seed is None:
+            return dict(zip(suffixes, torch.randint(1 << 62, (len(suffixes),)), strict=True))
+        return {suffix: torch.tensor(seed + (k << 40)) for k, suffix in enumerate(suffixes)}
 
     def starting_state(self, x: Tensor) -> NetworkState:
         """Return the initial state of sequences whose first input is x (B, D), as a call without a state uses it."""

@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from recur.cells._cache import cache_of
@@ -188,20 +187,14 @@ def one_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tens
 def _plain_step(net: Recurrent, x: Tensor, state: LayerStates | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     """Compute one step with PyTorch operations."""
     cell = net.cell
-    x_of, h_of, s_of, w_of = (cell.tuple_of(role)._make for role in "xhsw")
-    R = len(cell.recurrent_gates)
     bottom = x if net.input_mlp is None else net.input_mlp(x)
     below, every, finals = bottom, [], []
     for layer in range(net.num_layers):
         weights = net.weights(f"_l{layer}")
-        own = w_of(weights[name] for name in cell.extras)
-        before = s_of(state[layer]) if state is not None else initial_state(net, layer, x)
+        before = cell.state(state[layer] if state is not None else initial_state(net, layer, x))
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
-        share = x_of(cell.split(linear(inputs, weights["weight_ih"], weights.get("bias_ih"))))
-        projections: Sequence[Tensor] = ()
-        if R:
-            projections = cell.product(cell.multiplied(share, before, own), weights).chunk(R, dim=-1)
-        after = s_of(cell.projected(cell.advance(share, h_of(projections), before, own), weights))
+        arguments = cell.step_arguments(inputs, before, weights)
+        after = cell.state(cell.projected(cell.advance(*arguments), weights))
         mlp, here = net.between(layer), cell.output(after)
         here = here if mlp is None else mlp(here)
         below = here + below if net.connections.residual and layer else here

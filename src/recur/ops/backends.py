@@ -15,6 +15,7 @@ A backend is a module or an object with three functions; all backends give the s
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,9 +25,11 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import State
+from recur.cells.matrix import MatrixCell
 from recur.compat import constant_when_compiled, in_transform, records_for_others
 from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
+from recur.compiler.stage_tracing import staged
 from recur.errors import BackendError, RecurLoopWarning, unknown
 from recur.ops import chunk, loop, operator, parallel, torch_backend
 from recur.ops.call import ScanCall
@@ -48,6 +51,9 @@ class NativeBackend:
     def unsupported_reason(self, call: ScanCall) -> str | None:
         if reason := _mask_reason(call):
             return reason
+        if staged(call.cell):
+            missing: str | None = stages().unsupported_reason(call)
+            return missing
         if call.matmul_dtype and self.computes_in(call.dtype) != torch.float32:
             return f"it converts numbers of float32, and x is {str(call.dtype).removeprefix('torch.')}"
         if call.matmul_dtype == "int8" and torch.is_grad_enabled():
@@ -59,6 +65,9 @@ class NativeBackend:
         return unsupported_reason(call.cell, call.x, self.computes_in(call.dtype), "bias_ih" in call.weights)
 
     def run(self, call: ScanCall) -> tuple[Tensor, State]:
+        if staged(call.cell):
+            found: tuple[Tensor, State] = stages().run(call)
+            return found
         return run(call, call.matmul_dtype or ("bfloat16" if call.dtype == torch.bfloat16 else ""))
 
 
@@ -100,6 +109,11 @@ class CudaBackend:
 
     def run(self, call: ScanCall) -> tuple[Tensor, State]:
         return run(call, describe=functools.partial(describe_kernels, call.x.device.index, call.trace.wanted))
+
+
+def stages() -> ModuleType:
+    """Return the module that runs steps with several stages, imported when first needed."""
+    return importlib.import_module("recur.ops.staged")
 
 
 NATIVE, CUDA = NativeBackend(), CudaBackend()
@@ -283,6 +297,8 @@ def choose_backend(call: ScanCall, backend: str) -> Backend:
                 call.trace.backend = name
                 if module is loop and not in_transform():
                     slow = (CUDA if call.x.is_cuda else NATIVE).unsupported_reason(call)
+                    if isinstance(call.cell, MatrixCell):  # others than a short or a traced call run in chunks
+                        slow = chunk.missing_form(call.cell)
                     if slow is not None:
                         _warn_of_loop(type(call.cell).__name__, slow)
                 return module

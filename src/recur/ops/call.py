@@ -63,6 +63,10 @@ class ScanCall:
     """Whether time runs backwards over unpacked rows."""
     copies: int = 1
     """The number of copies of the batch, of sliding truncation."""
+    step_inputs: tuple[Tensor, ...] = ()
+    """(N, size) each, in packed order: the inputs of each step, then its noise."""
+    training: bool = False
+    """Whether noise is drawn."""
 
     def to(self, dtype: torch.dtype) -> ScanCall:
         """Return the call with its tensors in another dtype."""
@@ -72,6 +76,7 @@ class ScanCall:
             x=self.x.to(dtype),
             start=None if self.start is None else tuple(part.to(dtype) for part in self.start),
             mask=None if self.mask is None else self.mask.to(dtype),
+            step_inputs=tuple(part.to(dtype) for part in self.step_inputs),
         )
 
     @_computed_once
@@ -107,6 +112,18 @@ class ScanCall:
             alike = bool((xi == first).all())
             edges.append((None if first == 1 else first) if alike else column)
         return edges
+
+
+def split_inputs(call: ScanCall) -> list[tuple[Tensor, ...]]:
+    """Return what every step reads as x besides its gates: inputs, noise, and whether it is training."""
+    cell = call.cell
+    if not (cell.call_inputs or cell.noise):
+        return [()] * len(call.sizes)
+    steps = list(zip(*(part.split(call.sizes) for part in call.step_inputs), strict=True))
+    if not cell.noise:
+        return steps
+    training = call.x.new_full((), float(call.training))
+    return [(*parts, training.expand(parts[-1].shape)) for parts in steps]
 
 
 class FinalStates:
@@ -259,6 +276,38 @@ def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequen
             )
         check_like(cell, f"{name}.{state_name}", part, x)
     return tuple(part.expand(B, width) for part, width in zip(parts, widths, strict=True))
+
+
+def check_step_inputs(cell: Cell, inputs: Mapping[str, Tensor] | None, x: Tensor, H: int) -> dict[str, Tensor]:
+    """Check the inputs of each step, and return them by name as (B, T, size).
+
+    `raw` is x itself, and an input that is not given is 1.
+    """
+    given = dict(inputs or {})
+    names = [name for name in cell.call_inputs if name != "raw"]
+    if strange := given.keys() - set(names):
+        known = f"its inputs: {', '.join(names)}" if names else "it has none"
+        raise OptionError(f"{_who(cell)} has no input {', '.join(sorted(strange))}; {known}")
+    B, T, _ = x.shape
+    found: dict[str, Tensor] = {}
+    for name, size in cell.call_inputs.items():
+        if name == "raw":
+            found[name] = x
+            continue
+        width = 1 if size == 1 else H
+        if name not in given:
+            found[name] = x.new_ones(1, 1, 1).expand(B, T, width)
+            continue
+        part = given[name]
+        if not isinstance(part, Tensor):
+            raise ShapeError(f"{_who(cell)}: {name} must be a tensor (B, T), got {type(part).__name__}")
+        part = part[..., None] if part.dim() == 2 and size == 1 else part
+        if part.shape != (B, T, width):
+            wanted = f"(B={B}, T={T})" if size == 1 else f"(B={B}, T={T}, H={H})"
+            raise ShapeError(f"{_who(cell)}: {name} must be {wanted}, got {tuple(given[name].shape)}")
+        check_like(cell, name, part, x)
+        found[name] = part
+    return found
 
 
 def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T: int) -> Tensor | None:

@@ -60,7 +60,12 @@ def unsupported_reason(call: ScanCall) -> str | None:
         return "torch.compile cannot trace it"
     if call.xi is not None and (in_transform() or bool((call.xi < 0).any())):
         return "ξ needs its own backward pass, with ξ ≥ 0 and outside transforms of torch.func"
-    found = matrix_form(call.cell)
+    return missing_form(call.cell)
+
+
+def missing_form(cell: MatrixCell) -> str | None:
+    """Return why a cell has no chunkwise form; None if it has one."""
+    found = matrix_form(cell)
     return found if isinstance(found, str) else None
 
 

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 from recur.cells.cell import Cell, State, Weights
 from recur.cells.contract import check_step, versions_of
 from recur.errors import BackendError
-from recur.ops.call import FinalStates, ScaleGradient, ScaleTangent, ScanCall, StepXi
+from recur.ops.call import FinalStates, ScaleGradient, ScaleTangent, ScanCall, StepXi, split_inputs
 from recur.ops.trace import Trace
 
 
@@ -30,28 +30,36 @@ def unsupported_reason(call: ScanCall) -> str | None:
 
 def run(call: ScanCall) -> tuple[Tensor, State]:
     cell, weights, clip, mask, trace = call.cell, call.weights, call.bptt.clip, call.mask, call.trace
-    x_of, h_of, s_of = (cell.tuple_of(role)._make for role in "xhs")
+    x_of, h_of, s_of, i_of = (cell.tuple_of(role)._make for role in "xhsi")
     own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
     R = len(cell.recurrent_gates)
     units = weights["weight_hr"].shape[1] if "weight_hr" in weights else None
 
     # U x_t + b for all steps in one matmul. split and not indexing: its gradient is concatenated once.
-    share_of_all = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
-    if trace.wanted:
-        share_of_all = trace.record_term("weight_ih", share_of_all, call.data)
-    shares = share_of_all.split(call.sizes)
+    shares: Sequence[Tensor | None] = [None] * len(call.sizes)
+    if not cell.multiplies_inside:
+        share_of_all = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
+        if trace.wanted:
+            share_of_all = trace.record_term("weight_ih", share_of_all, call.data)
+        shares = share_of_all.split(call.sizes)
 
     state: Sequence[Tensor] = call.state
     finals = FinalStates()
     outputs: list[Tensor] = []
     h = h_of(()) if not R else h_of([call.x] * R)  # placeholder until the first recurrent projection
     taken = 0
-    for share, n, xi in zip(shares, call.sizes, call.edges, strict=True):
+    for share, own_inputs, n, xi in zip(shares, split_inputs(call), call.sizes, call.edges, strict=True):
         if n < state[0].shape[0]:
             state = finals.end(state, still=n)
         if clip is not None or xi is not None:
             state = _carried(state, xi, clip)
-        x, s = x_of(cell.split(share)), s_of(state)
+        s = s_of(state)
+        if share is None:
+            factor = cell.multiplied_input(i_of(own_inputs), s, own)
+            share = linear(factor, weights["weight_ih"], weights.get("bias_ih"))
+            if trace.wanted:
+                share = trace.record_term("weight_ih", share, factor, first=taken)
+        x = x_of((*cell.split(share), *own_inputs))
         if R:
             before = cell.multiplied(x, s, own)
             if mask is not None:
@@ -94,7 +102,7 @@ def differentiate_by_loop(
     arriving: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Return the gradients of data (N, D) in packed order, of the weights and of the initial states.
+    """Return the gradients of data (N, D) in packed order, of the weights, the initial states and the step inputs.
 
     arriving  the gradients of the outputs (N, H), in packed order, and of the final states
     wanted    which gradients are needed; the others are None
@@ -104,7 +112,7 @@ def differentiate_by_loop(
         raise BackendError("a clipped backward pass that is itself recorded needs one loop; take backend='loop'")
     with torch.enable_grad():
         # Views, so that each argument has its own autograd node even if two arguments are the same tensor.
-        given = [t.view_as(t) for t in (data, *weights.values(), *(start or ()))]
+        given = [t.view_as(t) for t in (data, *weights.values(), *(start or ()), *call.step_inputs)]
         trace = Trace(call.trace._cell, call.x, call.packing)
         outputs, final = run(replace_tensors(dataclasses.replace(call, cell=cell, trace=trace), list(weights), given))
         found = selected_gradients((outputs, *final), arriving, given, wanted, create_graph=True)
@@ -115,9 +123,11 @@ def differentiate_by_loop(
 
 
 def replace_tensors(call: ScanCall, names: Sequence[str], tensors: Sequence[Tensor]) -> ScanCall:
-    """Return the call with other tensors: data, weights by name, and the states to start from."""
+    """Return the call with other tensors: data, weights by name, the states to start from, and the step inputs."""
     weights = dict(zip(names, tensors[1:], strict=False))
-    again = dataclasses.replace(call, weights=weights, start=tuple(tensors[1 + len(weights) :]) or None)
+    rest = tuple(tensors[1 + len(weights) :])
+    count = len(rest) - len(call.step_inputs)
+    again = dataclasses.replace(call, weights=weights, start=rest[:count] or None, step_inputs=rest[count:])
     again.data = tensors[0]
     return again
 

@@ -7,7 +7,7 @@ that was prepared before (`call_cache`) goes straight to the operator.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_cell
 from recur.compat import graph_break, is_jit_tracing, outside_transforms, tree_map
+from recur.compiler.stage_tracing import staged
 from recur.errors import BackendError
 from recur.ops import call_cache
 from recur.ops.backends import CUDA, NATIVE, Backend, choose_backend
@@ -28,8 +29,10 @@ from recur.ops.call import (
     check_matmul_dtype,
     check_reset,
     check_state,
+    check_step_inputs,
     check_weights,
 )
+from recur.ops.noise import draw_noise
 from recur.ops.packing import Packing
 from recur.ops.trace import ScanOutput, Trace
 
@@ -49,6 +52,9 @@ def scan(
     trace: bool = False,
     backend: str = "auto",
     matmul_dtype: str = "",
+    inputs: Mapping[str, Tensor] | None = None,
+    seed: int | Tensor | None = None,
+    first_step: int = 0,
 ) -> ScanOutput:
     """Apply a cell along a batch of sequences.
 
@@ -70,6 +76,10 @@ def scan(
              the dtype of matrix products, if not that of x: bfloat16 (both factors rounded, sums in float32, gradients
              too; the native backend does so for bfloat16 tensors and under autocast), or int8, for inference only:
              8-bit weights with a scale per row, times 16-bit activations
+    inputs   arguments of each step by name, (B, T) or (B, T, H), for a cell that declares `inputs`; 1 if not given
+    seed     draws the noise of a cell that declares some; without a seed noise is its mean
+    first_step
+             the number of steps before this call, on which noise depends
 
     >>> cell = recur.make_cell("gru")
     >>> weights = {name: torch.randn(shape) for name, shape in cell.shapes(3, 4).items()}
@@ -82,7 +92,7 @@ def scan(
     """
     check_cell(cell)
     mode, signature = BPTT.parse(bptt), None
-    simple = lengths is None and reset is None and mask is None and initial is None
+    simple = lengths is None and reset is None and mask is None and initial is None and inputs is None
     if simple and not (reverse or trace or matmul_dtype) and backend in ("auto", "native", "cuda"):
         signature = call_cache.call_signature(weights, x, state, mode, backend)
         prepared = None if signature is None else call_cache.find(cell, signature)
@@ -93,18 +103,21 @@ def scan(
         options = {"initial": initial, "lengths": lengths, "reset": reset, "mask": mask}
         rest = {"reverse": reverse, "bptt": bptt, "trace": trace, "backend": backend, "matmul_dtype": matmul_dtype}
         return _scan_no_rows(cell, weights, x, state, options, rest)
-    given = _normalise(cell, weights, x, state, initial, lengths, reset, mask, mode, matmul_dtype)
+    given = _normalise(cell, weights, x, state, initial, lengths, reset, mask, mode, matmul_dtype, inputs)
+    given.training = seed is not None
+    if cell.noise:
+        given.noise = draw_noise(cell, seed, given.x, given.widths[-1], first_step)
     if given.lengths is not None and not given.lengths.all():
         empty = (given.lengths == 0).to(x.device)
         found = scan(
             cell, weights, x.masked_fill(empty[:, None, None], 0), state, initial=initial,
             lengths=given.lengths.clamp_min(1), reset=reset, reverse=reverse, mask=mask, bptt=bptt, trace=trace,
-            backend=backend, matmul_dtype=matmul_dtype,
+            backend=backend, matmul_dtype=matmul_dtype, inputs=inputs, seed=seed, first_step=first_step,
         )  # fmt: skip
         return _restore_empty(found, given, empty)
     call = _pack(given, reverse, trace)
     chosen = choose_backend(call, backend)
-    if signature is not None and (chosen is NATIVE or chosen is CUDA):
+    if signature is not None and (chosen is NATIVE or chosen is CUDA) and not staged(cell):
         call_cache.store(signature, call, chosen)
     return _run(call, chosen)
 
@@ -157,6 +170,11 @@ class _Arguments:
     """The dtype of the results."""
     autocast: bool
     matmul_dtype: str
+    inputs: dict[str, Tensor]
+    """(B, T, size) each."""
+    noise: dict[str, Tensor] = field(default_factory=dict)
+    """(B, T, H) each."""
+    training: bool = False
 
 
 def _normalise(
@@ -170,6 +188,7 @@ def _normalise(
     mask: Tensor | None,
     mode: BPTT,
     matmul_dtype: str,
+    inputs: Mapping[str, Tensor] | None,
 ) -> _Arguments:
     """Stage 1: check all arguments, apply autocast, and complete the states to start from."""
     if is_jit_tracing():
@@ -185,9 +204,10 @@ def _normalise(
         # The whole scan has one dtype, as torch.nn casts whole layers: a state keeps its dtype from step to step. Until
         # a backend is chosen all tensors are float32, in which it may compute. Like torch, float64 is not cast.
         dtype = torch.get_autocast_dtype(kind)
-        given = (weights, x, state, initial, mask)
-        weights, x, state, initial, mask = (_cast(value, torch.float32) for value in given)
+        given = (weights, x, state, initial, mask, inputs)
+        weights, x, state, initial, mask, inputs = (_cast(value, torch.float32) for value in given)
     widths = check_weights(cell, weights, x)
+    own = check_step_inputs(cell, inputs, x, widths[-1]) if inputs or cell.call_inputs else {}
     if mask is not None:
         check_mask(cell, mask, B, widths[0], x)
     ends = None
@@ -203,7 +223,9 @@ def _normalise(
     elif cell.initial:
         fresh = cell.start(x, B, widths)
     start = fresh if state is None else check_state(cell, "state", state, B, widths, x)
-    return _Arguments(cell, weights, x, widths, start, fresh, ends, reset, mask, mode, dtype, autocast, matmul_dtype)
+    return _Arguments(
+        cell, weights, x, widths, start, fresh, ends, reset, mask, mode, dtype, autocast, matmul_dtype, own
+    )
 
 
 def _pack(given: _Arguments, reverse: bool, trace: bool) -> ScanCall:
@@ -212,8 +234,10 @@ def _pack(given: _Arguments, reverse: bool, trace: bool) -> ScanCall:
         given.x, given.mask, given.start, given.fresh, given.lengths, given.reset, given.mode,
     )  # fmt: skip
     B, T, _ = x.shape
+    of_steps = [*given.inputs.values(), *given.noise.values()]
     copies = mode.copies(T) if torch.is_grad_enabled() else 1
     if copies > 1:
+        of_steps = [_repeated(value, copies) for value in of_steps]
         B, x, ends, reset, mask = B * copies, *(_repeated(value, copies) for value in (x, ends, reset, mask))
         fresh, start = (parts and tuple(_repeated(part, copies) for part in parts) for parts in (fresh, start))
     xi = packing = None
@@ -231,10 +255,16 @@ def _pack(given: _Arguments, reverse: bool, trace: bool) -> ScanCall:
         mask = mask if mask is None else mask[packing.row]
     record = Trace(given.cell if trace else None, x, packing, copies, flipped)
     x = x.flip(1) if flipped else x
+    of_steps = [packing.pack(part) if packing is not None else _by_step(part, flipped) for part in of_steps]
     return ScanCall(
         given.cell, given.weights, x, packing, given.widths, start, mask, xi, mode, given.dtype, record,
-        given.matmul_dtype, given.autocast, flipped, copies,
+        given.matmul_dtype, given.autocast, flipped, copies, tuple(of_steps), given.training,
     )  # fmt: skip
+
+
+def _by_step(part: Tensor, flipped: bool) -> Tensor:
+    """Lay (B, T, size) out step by step, (T · B, size)."""
+    return (part.flip(1) if flipped else part).transpose(0, 1).reshape(-1, part.shape[-1])
 
 
 def _run(call: ScanCall, backend: Backend) -> ScanOutput:

@@ -54,12 +54,20 @@ def unsupported_reason(call: ScanCall) -> str | None:
     return None
 
 
-def run(call: ScanCall) -> tuple[Tensor, tuple[Tensor, ...]]:
-    tensors = (call.data, *call.weights.values(), *(call.start or ()))
+Results: TypeAlias = tuple[Tensor, tuple[Tensor, ...]]
+
+
+def run(call: ScanCall) -> Results:
+    return run_with_double_backward(call, _run)
+
+
+def run_with_double_backward(call: ScanCall, kernels: Callable[[ScanCall], Results]) -> Results:
+    """Run kernels that have first derivatives only; second derivatives are those of the loop."""
+    tensors = (call.data, *call.weights.values(), *(call.start or ()), *call.step_inputs)
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if not recorded or torch.compiler.is_compiling():
-        return _run(call)
-    outputs, *final = _Once.apply(call, *tensors)
+        return kernels(call)
+    outputs, *final = _Once.apply(call, kernels, *tensors)
     return outputs, tuple(final)
 
 
@@ -70,10 +78,12 @@ class _Once(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, call: ScanCall, *tensors: Tensor) -> tuple[Tensor, ...]:
-        leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors, ctx.needs_input_grad[1:], strict=True)]
+    def forward(
+        ctx: Any, call: ScanCall, kernels: Callable[[ScanCall], Results], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors, ctx.needs_input_grad[2:], strict=True)]
         with torch.enable_grad():
-            outputs, final = _run(replace_tensors(call, list(call.weights), leaves))
+            outputs, final = kernels(replace_tensors(call, list(call.weights), leaves))
         ctx.call, ctx.inner = call, (leaves, [outputs, *final])
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
@@ -81,15 +91,17 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        wanted, call = ctx.needs_input_grad[1:], ctx.call
+        wanted, call = ctx.needs_input_grad[2:], ctx.call
         if torch.is_grad_enabled():
             again = replace_tensors(call, list(call.weights), ctx.saved_tensors)
-            return None, *differentiate_by_loop(
-                call, call.cell, again.weights, again.data, again.start, arriving, wanted
+            return (
+                None,
+                None,
+                *differentiate_by_loop(call, call.cell, again.weights, again.data, again.start, arriving, wanted),
             )
         leaves, results = ctx.inner
         found = selected_gradients(results, arriving, leaves, wanted, retain_graph=keeps_graph())
-        return None, *(found or [None] * len(wanted))
+        return None, None, *(found or [None] * len(wanted))
 
 
 def _run(call: ScanCall) -> tuple[Tensor, tuple[Tensor, ...]]:

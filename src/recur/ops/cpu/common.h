@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <type_traits>
@@ -29,7 +30,7 @@
     X(scan_state) X(scan_back_state) X(scan_factor) X(shift)
 #define PLACES(X) \
     X(temp) X(constant) X(extra) X(share) X(saved) X(product) X(before) X(after) X(d_after) X(d_share) X(d_product) \
-    X(d_before) X(d_state) X(sum) X(xi)
+    X(d_before) X(d_state) X(sum) X(xi) X(value)
 #define AS_NAME(name) name,
 #define AS_TEXT(name) #name " "
 

@@ -109,6 +109,9 @@ int recur_run(const Prepared* calls, int64_t count, const int64_t* addresses) {
         }
     });
 }
+int recur_staged(const Staged* s, int isa, int double_numbers) {
+    return status_of([&] { entries(isa, double_numbers).staged(s); });
+}
 int recur_grid_workspace_bytes(const Grid* g, int isa, int numbers, int backward, int64_t* bytes) {
     return status_of([&] { *bytes = entries(isa, numbers).grid_workspace_bytes(g, backward); });
 }

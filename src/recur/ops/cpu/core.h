@@ -111,6 +111,59 @@ struct Grid {
     void* d_M;
 };
 
+// One value of a step that is a list of stages: a matrix with a row for each segment of the step. See stages.h.
+enum StagedKind { RECUR_STEP, RECUR_SEGMENT, RECUR_VECTOR, RECUR_TEMP, RECUR_STATE, RECUR_SUM };
+
+struct StagedValue {
+    int64_t kind;       // rows of all steps, a row for each segment, one row for all, scratch memory, the state that the
+                        // previous step left in rows of all steps, or a sum over all rows
+    int64_t width;
+    int64_t room;       // columns of a row that may be read and written beyond its width, the width included
+    int64_t stride;     // the distance between two rows
+    void* base;
+    const void* first;  // of a state: its start (S, width), or null for zero
+};
+
+struct StagedMatrix {
+    const void* base;
+    int64_t rows, columns, stride;
+    int64_t transposed;  // a · M instead of a · Mᵀ
+};
+
+enum StageKind { RECUR_POINTWISE, RECUR_PRODUCT, RECUR_TOTAL, RECUR_MEAN, RECUR_MAXIMUM };
+
+// to = program(values), to = onto + a · matrix, or to = a reduction of a over each of `groups` groups of units.
+struct StagedStage {
+    int64_t kind, to, a, onto, matrix, groups, width;
+    Program program;
+    const double* constant;
+    int64_t constants;
+};
+
+// A scan whose step is a list of stages; a backward scan runs the steps from the last to the first.
+struct Staged {
+    int64_t steps, N, S;
+    const int64_t* sizes;
+    int64_t backward;
+    int64_t threads;
+    Parallel parallel;  // torch's thread pool, or null
+    const StagedValue* values;
+    int64_t value_count;
+    const StagedStage* stages;
+    int64_t stage_count;
+    const StagedMatrix* matrices;
+    int64_t matrix_count;
+
+    // The backward pass
+    int64_t states;
+    const int64_t* widths;
+    void* const* carried;         // (S, width) each: zero at first, the gradients of the initial states at last
+    void* const* next;            // (S, width) each: what a step writes
+    const void* const* d_outputs; // (N, width) each, or null
+    const double* xi;             // (N,) or null
+    double clip;                  // 0 for none
+};
+
 // A prepared scan: its struct, complete except for the addresses of the tensors of a call.
 //
 // Word `word` of the struct is set to the address of a tensor of the call plus `offset` bytes. OWN stands for the struct
@@ -142,6 +195,7 @@ int recur_pack(const Scan*, int isa, int numbers);
 // Run several calls in order, each on the results of the one before, as the layers of a stack do.
 int recur_run(const Prepared*, int64_t count, const int64_t* addresses);
 void recur_bind(const Prepared*, const int64_t* addresses, void* scratch, int64_t* words);  // what a call runs on
+int recur_staged(const Staged*, int isa, int double_numbers);
 int recur_grid_workspace_bytes(const Grid*, int isa, int numbers, int backward, int64_t* bytes);
 int recur_grid_forward(const Grid*, int isa, int numbers);
 int recur_grid_backward(const Grid*, int isa, int numbers);

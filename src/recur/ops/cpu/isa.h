@@ -27,6 +27,8 @@ namespace ISA {
 
 #include "grid.h"
 
+#include "stages.h"
+
 template <typename P> int64_t workspace_bytes(const Scan* s, int backward) { return Frame<P>(*s, backward != 0).used; }
 template <typename P> int64_t packed_bytes(const Scan* s) {
     Scan asked = *s;
@@ -53,10 +55,12 @@ template <typename T> int64_t grid_workspace_bytes(const Grid* g, int backward) 
 template <typename T> void grid_forward(const Grid* g) { GridForward<T>(*g).run(); }
 template <typename T> void grid_backward(const Grid* g) { GridBackward<T>(*g).run(); }
 
+template <typename T> void staged(const Staged* s) { StagedScan<T>(*s).run(); }
+
 template <typename P> Entries entries() {
     using T = Sum<P>;  // grids read their numbers as they are
     return {workspace_bytes<P>, packed_bytes<P>, pack<P>, forward<P>, backward<P>,
-            grid_workspace_bytes<T>, grid_forward<T>, grid_backward<T>};
+            grid_workspace_bytes<T>, grid_forward<T>, grid_backward<T>, staged<T>};
 }
 Entries entries(int numbers) {
     if (numbers == RECUR_FLOAT64) return entries<double>();

@@ -96,6 +96,52 @@ class GridStruct(Structure):
     ]
 
 
+class StagedValueStruct(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("kind", "width", "room", "stride")),
+        *((name, c_void_p) for name in ("base", "first")),
+    ]
+
+
+class StagedMatrixStruct(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [("base", c_void_p), *((name, c_int64) for name in ("rows", "columns", "stride", "transposed"))]
+
+
+class StageStruct(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("kind", "to", "a", "onto", "matrix", "groups", "width")),
+        ("program", ProgramStruct),
+        ("constant", c_void_p),
+        ("constants", c_int64),
+    ]
+
+
+class StagedStruct(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("steps", "N", "S")),
+        ("sizes", c_void_p),
+        *((name, c_int64) for name in ("backward", "threads")),
+        ("parallel", c_void_p),
+        ("values", POINTER(StagedValueStruct)),
+        ("value_count", c_int64),
+        ("stages", POINTER(StageStruct)),
+        ("stage_count", c_int64),
+        ("matrices", POINTER(StagedMatrixStruct)),
+        ("matrix_count", c_int64),
+        ("states", c_int64),
+        *((name, c_void_p) for name in ("widths", "carried", "next", "d_outputs", "xi")),
+        ("clip", c_double),
+    ]
+
+
 class PreparedStruct(Structure):
     """As in core.h, field by field."""
 
@@ -124,6 +170,8 @@ class Core:
         self._packed_bytes.argtypes = [scan, c_int, c_int, number]
         self.grid_forward, self.grid_backward = library.recur_grid_forward, library.recur_grid_backward
         self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(GridStruct), c_int, c_int]
+        self.staged = library.recur_staged
+        self.staged.argtypes = [POINTER(StagedStruct), c_int, c_int]
         self._grid_workspace_bytes = library.recur_grid_workspace_bytes
         self._grid_workspace_bytes.argtypes = [POINTER(GridStruct), c_int, c_int, c_int, number]
         self.operations = {name: k for k, name in enumerate(library.recur_operations().decode().split())}
@@ -229,14 +277,15 @@ class LoadedPrograms:
 
     @functools.cached_property
     def encoded(self) -> dict[str, EncodedProgram]:
-        return {name: _encode(getattr(self.assembly, name)) for name in PROGRAMS}
+        return {name: encode(getattr(self.assembly, name)) for name in PROGRAMS}
 
     @functools.cached_property
     def along_time(self) -> dict[str, EncodedProgram]:
-        return {name: _encode(code) for name, code in self.assembly.along_time.items()}
+        return {name: encode(code) for name, code in self.assembly.along_time.items()}
 
 
-def _encode(code: Code) -> EncodedProgram:
+def encode(code: Code) -> EncodedProgram:
+    """Return a program in the format of the core."""
     library = core()
     assert library is not None
     written = {operands[0] for _, operands in code.instructions}

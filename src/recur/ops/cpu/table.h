@@ -12,6 +12,7 @@ struct Entries {
     int64_t (*grid_workspace_bytes)(const Grid*, int backward);
     void (*grid_forward)(const Grid*);
     void (*grid_backward)(const Grid*);
+    void (*staged)(const Staged*);
 };
 
 namespace portable { Entries entries(int numbers); }
