@@ -123,11 +123,11 @@ class PPO:
             log_p = Categorical(logits=logits).log_prob(actions)
             self.starts = torch.from_numpy(done)
             steps.append((x, actions, log_p, starts, values, torch.from_numpy(rewards)))
-        x, actions, log_p, starts, values, rewards = (torch.stack(part, 1) for part in zip(*steps, strict=True))
+        x, actions, log_p, starts, values, reward = (torch.stack(part, 1) for part in zip(*steps, strict=True))
         following, running = self.policy.step(self.maze.observe(), self.state, self.starts)[1], torch.zeros(len(x))
         advantages, ended = torch.empty_like(values), self.starts
         for t in reversed(range(self.steps)):
-            error = rewards[:, t] + discount * following * ~ended - values[:, t]
+            error = reward[:, t] + discount * following * ~ended - values[:, t]
             advantages[:, t] = running = error + discount * decay * running * ~ended
             following, ended = values[:, t], starts[:, t]
         return Rollout(x, actions, log_p, starts, advantages, advantages + values, begun)

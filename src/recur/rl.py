@@ -10,6 +10,7 @@ This module needs the extra `rl`: pip install 'recur[rl]'.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from recur.nn.recurrent import NetworkState
 from recur.nn.streaming import restart
 
 try:
-    from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
-    from stable_baselines3.common.torch_layers import FlattenExtractor
+    _Base: Any = importlib.import_module("sb3_contrib.common.recurrent.policies").RecurrentActorCriticPolicy
+    _FlattenExtractor: Any = importlib.import_module("stable_baselines3.common.torch_layers").FlattenExtractor
 except ImportError:
     raise RecurError("sb3-contrib is not installed: pip install 'recur[rl]'") from None
 
@@ -53,7 +54,7 @@ class PackedRecurrent(nn.Module):
         """Return the state of the network."""
         parts = torch.cat([half[0] for half in packed], -1)[:, : sum(self.widths)].split(self.widths, -1)
         each = len(self.network.cell.states)
-        return tuple(tuple(parts[k : k + each]) for k in range(0, len(parts), each))
+        return tuple(self.network.cell.state(parts[k : k + each]) for k in range(0, len(parts), each))
 
     def pack(self, state: NetworkState) -> tuple[Tensor, Tensor]:
         """Return a state of the network as two halves."""
@@ -76,7 +77,7 @@ class PackedRecurrent(nn.Module):
         return found.outputs, self.pack(found.state)
 
 
-class RecurrentPolicy(RecurrentActorCriticPolicy):
+class RecurrentPolicy(_Base):
     """Actor-critic policy of sb3-contrib with a cell of recur for the actor and for the critic.
 
     cell             a Cell, its name, or file.py:Class
@@ -118,8 +119,9 @@ class RecurrentPolicy(RecurrentActorCriticPolicy):
         if not (shared_lstm or enable_critic_lstm):
             self.critic = nn.Linear(self.features_dim, self.lstm_output_dim)
         self.lstm_hidden_state_shape = (1, 1, self.lstm_actor.hidden_size)
-        rate = self.optimizer.param_groups[0]["lr"]
-        self.optimizer = self.optimizer_class(self.parameters(), lr=rate, **self.optimizer_kwargs)
+        old: Any = vars(self)["optimizer"]
+        rate = old.param_groups[0]["lr"]
+        self.optimizer: Any = self.optimizer_class(self.parameters(), lr=rate, **self.optimizer_kwargs)
 
     def _make_network(self) -> PackedRecurrent:
         given = self._recurrent
@@ -157,7 +159,9 @@ class RecurrentPolicy(RecurrentActorCriticPolicy):
         if state is None:  # sb3-contrib takes zeros, which are not the initial state of every cell
             _, vectorised = self.obs_to_tensor(observation)
             episode_start = np.ones(len(observation) if vectorised else 1, dtype=bool)
-        return super().predict(observation, state, episode_start, deterministic)
+        found: tuple[np.ndarray, tuple[np.ndarray, ...] | None]
+        found = super().predict(observation, state, episode_start, deterministic)
+        return found
 
     def export(self, to: str, path: str | Path, **options: Any) -> ExportResult:
         """Write the actor: observations (B, D) and states to the parameters of the action distribution (logits of
@@ -165,7 +169,7 @@ class RecurrentPolicy(RecurrentActorCriticPolicy):
 
         to, options   as in `recur.export.export_step`
         """
-        if type(self.features_extractor) is not FlattenExtractor:
+        if type(self.features_extractor) is not _FlattenExtractor:
             raise OptionError("export needs FlattenExtractor: observations of numbers, Box(D,)")
         if not hasattr(self.observation_space, "shape") or type(self.observation_space).__name__ != "Box":
             raise OptionError(f"export needs observations Box(D,), got {self.observation_space}")
