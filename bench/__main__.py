@@ -399,7 +399,14 @@ def run_calls(options: argparse.Namespace) -> None:
             cells.append({"what": f"{kind}, {what}", "B": B, "H": H, "microseconds": us})
             times = f"{us['ours']:>8.1f}{us['torch.nn']:>10.1f}{us['ours'] / us['torch.nn']:>8.2f}"
             print(f"{f'{kind}, H {H}, B {B}, {what}':<44}{times}", flush=True)
-    _write(options.out, {"machine": machine(), "results": results, "cells": cells})
+    print(f"{'gradients per sample, B 32, T 40, H 64':<44}{'ours':>8}{'batch':>10}{'ratio':>8}")
+    samples = []
+    for cell in (*calls.PEERS, "peephole"):
+        us = calls.per_sample(cell, max(3, options.rounds // 10))
+        samples.append({"what": f"{cell}, gradients per sample", "microseconds": us})
+        ratio = us["per sample"] / us["batch"]
+        print(f"{cell:<44}{us['per sample']:>8.0f}{us['batch']:>10.0f}{ratio:>8.2f}", flush=True)
+    _write(options.out, {"machine": machine(), "results": results, "cells": cells, "per_sample": samples})
 
 
 def run_streaming(options: argparse.Namespace) -> None:

@@ -22,9 +22,10 @@ from recur.options import Between, OneOf, checked, hints
 from recur.runs import Run
 from recur.tasks import make_options, options_class, options_of_run, task_names
 from recur.training import Event, train
-from recur.training.sweeps import resume_sweep, sweep
+from recur.training.sweeps import open_sweep, resume_sweep, sweep
 from recur.training.sweeps.record import SweepRecord, Trial, parse_sweep_record
 from recur.training.sweeps.search import Study, resolve_search
+from recur.training.sweeps.storage import StorageTrials
 from tests.cli.test_cli import json_of
 from tests.support import become_another_user
 
@@ -459,3 +460,36 @@ def test_a_storage_with_another_sweep_is_refused(file: str) -> None:
         sweep(file, search=["lr"], out="elsewhere/shared", **asked, **SMALL)
     with pytest.raises(RecurError, match=r"the storage nosuch://host/db cannot be opened"):
         sweep(file, search=RANGES, out="other", **{**asked, "storage": "nosuch://me:secret@host/db"}, **SMALL)
+
+
+def test_trials_that_were_too_many_count_for_nothing(file: str) -> None:
+    """A trial that another process was faster to start is no trial: a later search of more trials has all of them."""
+    asked: dict[str, Any] = {"task": "classify", "search": RANGES, "storage": "trials.log", "out": "shared", **SMALL}
+    sweep(file, trials=1, **asked)
+    shared = StorageTrials(Path("shared"), open_sweep("shared").record, "trials.log")
+    for _ in range(2):
+        surplus = shared.study.ask()
+        surplus.set_user_attr("surplus", True)
+        shared.study.tell(surplus, state=shared.optuna.trial.TrialState.FAIL)
+    assert [trial.number for trial in sweep(file, trials=3, **asked).trials] == [0, 3, 4]
+
+
+def test_trials_that_begin_at_once_differ(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that see the same trials before they ask get other options each."""
+    asked: dict[str, Any] = {"task": "classify", "search": RANGES, "storage": "trials.log", "out": "shared", **SMALL}
+    sweep(file, trials=1, **asked)
+    one, other = (StorageTrials(Path("shared"), open_sweep("shared").record, "trials.log") for _ in range(2))
+    asks = one.study.ask
+
+    def ask(*given: Any) -> Any:
+        if not found:  # only the first time
+            found.append(other.begin(3))
+        return asks(*given)
+
+    found: list[Any] = []
+    monkeypatch.setattr(one.study, "ask", ask)
+    found.append(one.begin(3))
+    one.release()
+    other.release()
+    assert sorted(trial.number for trial, _ in found) == [1, 2]
+    assert found[0][0].params["lr"] != found[1][0].params["lr"]

@@ -104,6 +104,25 @@ def unwrap(value: Tensor) -> Tensor | None:
     return value
 
 
+def transform_stack() -> list[str]:
+    """Return the active transforms, outermost first: Vmap, Grad, Jvp, …"""
+    if forward_ad._current_level >= 0:
+        return ["Jvp"]
+    return [level.key().name for level in _functorch.get_interpreter_stack() or ()]
+
+
+def bottom_of(value: Tensor) -> Tensor:
+    """Return the tensor below all wrappers of transforms, with the dimensions that vmap maps over."""
+    while _functorch.is_functorch_wrapped_tensor(value):
+        value = _functorch.get_unwrapped(value)
+    return value
+
+
+def is_batched(value: Tensor) -> bool:
+    """Return True if a vmap maps over a tensor."""
+    return unwrap(value) is None
+
+
 def graph_break(reason: str) -> None:
     """Have torch.compile end its graph here and run what follows in Python."""
     torch._dynamo.graph_break(msg=reason)

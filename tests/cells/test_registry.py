@@ -278,3 +278,11 @@ def test_a_step_that_is_not_pointwise_is_a_cell_too() -> None:
     assert torch.autograd.gradcheck(
         lambda x, *w: scan(cell, dict(zip(weights, w, strict=True)), x).outputs, (x, *weights.values())
     )
+
+
+@pytest.mark.parametrize(
+    ("readme", "claim"), [("README.md", "{} cells are built in"), ("README.zh-CN.md", "内置 {} 种单元")]
+)
+def test_the_readme_states_the_number_of_cells(readme: str, claim: str) -> None:
+    text = (Path(__file__).parents[2] / readme).read_text(encoding="utf-8")
+    assert claim.format(len(cell_names())) in text, f"{readme}: expected {claim.format(len(cell_names()))!r}"

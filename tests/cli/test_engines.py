@@ -89,3 +89,19 @@ def test_training_and_a_sweep_on_ray(file: str, capsys: pytest.CaptureFixture[st
         assert [trial.state in ("complete", "pruned") for trial in found.trials] == [True] * 3
     finally:
         ray.shutdown()
+
+
+def test_a_job_resumes_no_other_run(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job resumes the run that it began. One that was there before would hide the new arguments."""
+    pytest.importorskip("submitit")
+    assert run(["train", file, *SMALL, "--out", "run", "-q"]) == 0
+    capsys.readouterr()
+    assert run(["submit", "train", file, *SMALL, "--out", "run", "--cluster", "local"]) == 2
+    assert "run already holds a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["nonsense=1", "timeout_min=soon", "cluster=moon"])
+def test_settings_that_submitit_refuses(file: str, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("submitit")
+    assert run(["submit", "train", file, "--cluster", "local", "--set", setting]) == 2
+    assert "--set: submitit refuses it" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from torch import sigmoid, tanh
 from recur.cells import Cell, make_cell
 from recur.compiler.affine import AffineStep, range_of, values_of
 from recur.compiler.expressions import Expressions
+from recur.compiler.formulas import FORMULAS
 from recur.compiler.tracing import trace_step
 from tests.affine_cells import AFFINE, IDS, Cascade, ReadOut, Turned
 from tests.support import close
@@ -132,4 +133,10 @@ def test_ranges_hold_what_their_formulas_give() -> None:
     assert range_of(t, t("select", t("less", t.number(2), x), x, t("sigmoid", x))) == (0, math.inf)
     assert range_of(t, t("select", t("less", x, t.number(-2)), x, t("sigmoid", x))) == (-math.inf, 1)
     assert range_of(t, t("mul", t("sigmoid", x), x)) == (-math.inf, math.inf)
+    assert range_of(t, t("atan", x)) == (-math.pi / 2, math.pi / 2)
+    assert range_of(t, t("floor", t("mul", t.number(1.5), half))) == (-1, 0)
+    assert range_of(t, t("round", t("mul", t.number(1.5), half))) == (-1, 1)
+    assert range_of(t, t("floor", t("exp", x))) == (0, math.inf)
+    assert range_of(t, t("remainder", x, t.number(0.5))) == (0, 0.5)
+    assert range_of(t, FORMULAS["hardsigmoid"](t, x)) == (0, 1)
     assert range_of(t, t("div", half, x)) == (-math.inf, math.inf)

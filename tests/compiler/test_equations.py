@@ -19,6 +19,7 @@ FUNCTIONS = {
     "sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "sqrt": torch.sqrt, "exp": torch.exp,
     "log": torch.log, "log1p": torch.log1p, "expm1": torch.expm1, "sin": torch.sin, "cos": torch.cos, "abs": torch.abs,
     "max": torch.maximum, "min": torch.minimum, "logsigmoid": F.logsigmoid, "softplus": F.softplus,
+    "atan": torch.atan, "floor": torch.floor, "round": torch.round, "pow": torch.pow, "remainder": torch.remainder,
 }  # fmt: skip
 
 
@@ -121,3 +122,40 @@ def test_odd_steps() -> None:
 def test_a_step_that_is_not_pointwise_is_not_written() -> None:
     with pytest.raises(CellError, match="GRU2014 has pointwise = False"):
         equations_of(make_cell("gru2014"))
+
+
+def test_rare_functions_are_written_by_name() -> None:
+    class Rare(Cell):
+        gates = ("a", "b")
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            v = torch.atan(x.a + h.a)
+            v += torch.remainder(s.h, x.b)
+            return (v * torch.round(4 * h.b) + torch.floor(2 * h.b),)
+
+    equations, derivative = equations_of(Rare())
+    assert equations == ["v = atan(x_a + h_a) + remainder(h, x_b)", "h' = v ⊙ round(4 h_b) + floor(2 h_b)"]
+    names = ("x_a", "x_b", "h_a", "h_b", "h", "g_h")
+    known: dict[str, Any] = {name: torch.rand(3, dtype=torch.float64).add(0.2).requires_grad_() for name in names}
+    x, h, s = (Rare().tuple_of(role) for role in "xhs")
+    (result,) = Rare().step(x(known["x_a"], known["x_b"]), h(known["h_a"], known["h_b"]), s(known["h"]))
+    leaves = {name: known[name] for name in ("x_a", "x_b", "h")}
+    gradients = torch.autograd.grad(result, list(leaves.values()), known["g_h"])
+    run(equations, known)
+    close(known["h_new"], result, "h'")
+    run(derivative, known)
+    for (name, _), gradient in zip(leaves.items(), gradients, strict=True):
+        close(known[f"d_{name}"], gradient, name)
+
+    class Power(Rare):
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            return (x.a**x.b,)
+
+    assert equations_of(Power()) == (
+        ["h' = pow(x_a, x_b)"],
+        [
+            "∂x_a = where(x_b = 0, 0, g_h ⊙ x_b ⊙ pow(x_a, x_b − 1))",
+            "∂x_b = where((x_a = 0) ⊙ (0 ≤ x_b), 0, g_h ⊙ h' ⊙ log(x_a))",
+            "∂h += Wᵀ (∂h_a, ∂h_b)",
+        ],
+    )

@@ -57,8 +57,22 @@ WAYS: dict[str, list[Function]] = {
     "square": [torch.square],
     "pow": [
         lambda a: a**2, lambda a: a**3, lambda a: a**-1, lambda a: a**-2, lambda a: torch.pow(a, 0.5), lambda a: a**1.5,
-        lambda a: a**-0.5, lambda a: a**0 * a, lambda a: a**8,
+        lambda a: a**-0.5, lambda a: a**0 * a, lambda a: a**8, lambda a: a**9, lambda a: a**0.3, lambda a: 2**a,
+        lambda a: torch.pow(0.5, a), lambda a, b: abs(a) ** b, lambda a, b: torch.pow(abs(a), b),
     ],
+    "atan": [torch.atan, lambda a: a.atan()],
+    "arctan": [torch.arctan],
+    "floor": [lambda a: torch.floor(a) + a, lambda a: (3 * a).floor() * a],
+    "ceil": [lambda a: torch.ceil(a) + a, lambda a: (3 * a).ceil() * a],
+    "trunc": [lambda a: torch.trunc(a) + a, lambda a: (3 * a).trunc() * a],
+    "fix": [lambda a: torch.fix(3 * a) + a],
+    "frac": [torch.frac, lambda a: (3 * a).frac()],
+    "round": [
+        lambda a: torch.round(a) + a, lambda a: (3 * a).round() * a, lambda a: torch.round(1.2345 * a, decimals=2) + a,
+        lambda a: (3 * a).round(decimals=-1) * a,
+    ],
+    "remainder": [torch.remainder, lambda a: a.remainder(-0.3), lambda a: torch.remainder(a, 2)],
+    "mod": [operator.mod, lambda a: a % 0.1],
     "sin": [torch.sin],
     "cos": [torch.cos],
     "erf": [torch.erf],
@@ -97,6 +111,8 @@ WAYS: dict[str, list[Function]] = {
     "leaky_relu": [F.leaky_relu, lambda a: F.leaky_relu(a, 0.3)],
     "gelu": [F.gelu, lambda a: F.gelu(a, approximate="tanh")],
     "silu": [F.silu],
+    "mish": [F.mish],
+    "hardsigmoid": [F.hardsigmoid, lambda a: F.hardsigmoid(3 * a)],
     "softsign": [F.softsign],
     "lerp": [torch.lerp, lambda a, b: torch.lerp(a, b, 0.25)],
     "addcmul": [torch.addcmul, lambda a, b, c: torch.addcmul(a, b, c, value=0.5)],
@@ -120,9 +136,9 @@ def points(name: str, way: Function, count: int) -> list[Tensor]:
     """All pairs of points and, for three arguments, a third one of each pair."""
     grid = torch.cartesian_prod(POINTS, POINTS) if count > 1 else POINTS[:, None]
     found = [*grid.unbind(1), *([grid[:, 0].roll(7)] if count > 2 else [])]
-    if name in POSITIVE or (name == "pow" and not torch.isfinite(way(-POINTS.abs())).all()):
+    if name in POSITIVE or (name == "pow" and count == 1 and not torch.isfinite(way(-POINTS.abs())).all()):
         found = [part.abs() + 0.01 for part in found]
-    if "div" in name or name == "reciprocal" or name == "pow":
+    if "div" in name or name in ("reciprocal", "pow", "remainder", "mod"):
         found = [torch.where(part == 0, 0.01, part) for part in found]
     return found
 
@@ -187,6 +203,55 @@ def test_what_is_no_number_stays_none(name: str) -> None:
     for value in (float("nan"), float("inf"), float("-inf")):
         given = torch.tensor([value], dtype=torch.float64)  # alone, for 0 · NaN would spoil its neighbours
         torch.testing.assert_close(run_by_the_core(way, [given]), way(given), equal_nan=True)
+
+
+EDGES: dict[str, Function] = {
+    "atan": torch.atan, "mish": F.mish, "hardsigmoid": F.hardsigmoid, "floor": torch.floor, "ceil": torch.ceil,
+    "trunc": torch.trunc, "frac": torch.frac, "round": torch.round, "remainder": torch.remainder, "pow": torch.pow,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name: str, dtype: torch.dtype) -> None:
+    """Zeros of both signs, infinities, NaN, halves, negative bases: values with their signs, and gradients."""
+    way, count = EDGES[name], arguments_of(EDGES[name])
+    inf = float("inf")
+    few = [0.0, -0.0, 0.3, -0.3, 0.5, -0.5, 1, -1, 1.5, -1.5, 2.5, -2.5, 3, -3, 7.3, -7.3, 9e6, inf, -inf, float("nan")]
+    some = torch.tensor(few, dtype=dtype)
+    given = torch.cartesian_prod(some, some).unbind(1) if count == 2 else (some,)
+
+    class OfStates(Cell):
+        gates = ("x",)
+        state_gates = ()
+        states = ("h", "c")[:count]
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            return (way(*s), *s[1:])
+
+    def by(backend: str) -> tuple[Tensor, ...]:
+        leaves = [part[None].clone().requires_grad_() for part in given]
+        weights = {"weight_ih": torch.zeros(leaves[0].shape[1], 1, dtype=dtype)}
+        result = scan(OfStates(), weights, torch.zeros(1, 1, 1, dtype=dtype), tuple(leaves), backend=backend)
+        value = result.outputs[0, 0]
+        return value.detach(), *torch.autograd.grad(value.sum(), leaves)
+
+    (got, *ours), (expected, *theirs) = by("native"), by("loop")
+    close = {"rtol": 16 * torch.finfo(dtype).eps, "atol": 0.0, "equal_nan": True}
+    torch.testing.assert_close(got, expected, **close)
+    number = ~expected.isnan()
+    assert torch.equal(got.signbit()[number], expected.signbit()[number])
+    known = torch.ones_like(number)
+    if name == "remainder":  # a / 0 and a / ∞ have no slope in the divisor
+        known = given[1].isfinite() & (given[1] != 0) & given[0].isfinite()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a[0, known], b[0, known], **close)
+
+
+def test_a_remainder_is_that_of_the_division_even_where_the_quotient_is_rounded() -> None:
+    """1 / 0.1 is 10 in floating point, but 0.1 is slightly more than a tenth: 9 times, and almost 0.1 remains."""
+    one = torch.ones(1, dtype=torch.float64)
+    assert run_by_the_core(lambda a: a % 0.1, [one]).item() == 1.0 % 0.1 > 0.09
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import math
@@ -312,7 +313,7 @@ def test_cells_of_the_package_are_guarded_and_compiled_once(name: str) -> None:
     assert programs.text_of(cell, True) is text
     assert cache_of(cell) is entry
     assert any(source.endswith(".step") for source in entry.guards.sources)
-    assert len(entry.guards.values) < 60, "each of them is compared before each call"
+    assert len(entry.guards.values) < 80, "each of them is compared before each call"
 
 
 def test_values_that_change_back_are_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,3 +350,61 @@ def test_streams_notice_too() -> None:
 
 def test_all_cells_are_listed() -> None:
     assert set(NATIVE_CELLS) <= set(cell_names())
+
+
+def test_what_is_missing_may_come() -> None:
+    """An attribute that a step found missing, one of an enum, the class of the cell, and a container without a dict."""
+
+    class Level(enum.Enum):
+        HIGH = 1
+
+    Level.HIGH.scale = 1.0  # type: ignore[attr-defined]
+
+    class Missing(Cell):
+        gates = ("z",)
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            try:
+                factor = self.extra
+            except AttributeError:
+                factor = 1.0
+            return (torch.tanh(x.z + h.z) * factor,)
+
+    class Enumerated(Cell):
+        gates = ("z",)
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            return (torch.tanh(x.z + h.z) * Level.HIGH.scale * self.f(),)  # type: ignore[attr-defined]
+
+        def f(self) -> float:
+            return 1.0
+
+    class Doubled(Enumerated):
+        def f(self) -> float:
+            return 2.0
+
+    class Queued(Cell):
+        gates = ("z",)
+
+        def __init__(self) -> None:
+            self.queue = collections.deque([1.0])
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            return (torch.tanh(x.z + h.z) * sum(self.queue),)
+
+    cells = missing, enumerated, queued = Missing(), Enumerated(), Queued()
+    x = torch.randn(2, 5, 3)
+    weights = random_weights(missing, 3, 4, dtype=torch.float32)
+
+    def check() -> None:
+        for cell in cells:
+            found, expected = (scan(cell, weights, x, backend=backend).outputs for backend in ("auto", "loop"))
+            torch.testing.assert_close(found, expected)
+
+    check()
+    missing.extra = 3.0  # type: ignore[attr-defined]
+    Level.HIGH.scale = 0.5  # type: ignore[attr-defined]
+    queued.queue.append(2.0)
+    check()
+    enumerated.__class__ = Doubled
+    check()

@@ -75,10 +75,37 @@ def smaller_or(a: Any, b: Any, c: Any) -> Any:
     return torch.where(a < b, c, a * 0.5)
 
 
+def floor(a: Any) -> Any:
+    near(a - torch.round(a))
+    return torch.floor(a)
+
+
+def rounded(a: Any) -> Any:
+    near(a - torch.floor(a) - 0.5)
+    return torch.round(a)
+
+
+def remainder(a: Any, b: Any) -> Any:
+    divisor = b * b + 1
+    rest = a % divisor
+    near(rest)
+    near(rest - divisor)
+    return rest
+
+
+def changed_in_place(a: Any, b: Any) -> Any:
+    value = a + 0 * b
+    same = value
+    value *= 0.5
+    same += b
+    value.sub_(1)
+    return same
+
+
 OPERATIONS: list[tuple[int, Any]] = [
-    *((1, f) for f in (torch.neg, torch.sigmoid, torch.tanh, torch.sin, torch.cos, torch.erf)),
-    *((1, f) for f in (F.softplus, F.gelu, F.silu, F.elu, F.selu, F.softsign, F.logsigmoid)),
-    *((1, f) for f in (relu, absolute, leaky, clamp, hardtanh)),
+    *((1, f) for f in (torch.neg, torch.sigmoid, torch.tanh, torch.sin, torch.cos, torch.erf, torch.atan)),
+    *((1, f) for f in (F.softplus, F.gelu, F.silu, F.elu, F.selu, F.softsign, F.logsigmoid, F.mish)),
+    *((1, f) for f in (relu, absolute, leaky, clamp, hardtanh, floor, rounded)),
     (1, lambda a: a * 0.5),
     (1, lambda a: 1 - a),
     (1, lambda a: a + 2),
@@ -93,6 +120,8 @@ OPERATIONS: list[tuple[int, Any]] = [
     *((2, f) for f in (torch.add, torch.sub, torch.mul, maximum, minimum) for _ in range(4)),
     (2, lambda a, b: a / (b * b + 1)),
     (2, lambda a, b: torch.lerp(a, b, 0.3)),
+    (2, lambda a, b: (torch.sigmoid(a) + 0.5) ** torch.tanh(b)),
+    *((2, f) for f in (remainder, changed_in_place)),
     *((3, f) for f in (smaller_or, torch.addcmul) for _ in range(3)),
     (3, lambda a, b, c: torch.lerp(a, b, torch.sigmoid(c))),
 ]

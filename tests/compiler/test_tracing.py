@@ -84,7 +84,29 @@ def test_programs_survive_their_text() -> None:
 # Steps that are odd and right -----------------------------------------------------------------------------
 
 
+def in_place(self: Any, x: Any, h: Any, s: Any) -> Any:
+    value = x.a + h.a
+    same, before = value, value * 2
+    value.mul_(0.5)
+    same += s.h
+    value -= before
+    value /= 3
+    F.hardsigmoid(same, inplace=True)
+    total = s.h.clone().zero_()
+    total += value
+    return (total - value.clone().mul_(0.25),)
+
+
+def by_powers(self: Any, x: Any, h: Any, s: Any) -> Any:
+    value = 0.5 * torch.tanh(x.a + h.a)
+    value **= 3
+    value %= 0.3
+    return (value.atan_(),)
+
+
 ODD: dict[str, Any] = {
+    "changes its own values in place": cell_of(in_place),
+    "takes powers and remainders in place": cell_of(by_powers),
     "reads an input share twice": cell_of(lambda self, x, h, s: (torch.tanh(x.a + h.a) * x.a,)),
     "returns its argument": cell_of(lambda self, x, h, s: (s.h,)),
     "returns an input share": cell_of(lambda self, x, h, s: (x.a, x.a * s.c), states="hc"),
@@ -186,13 +208,13 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda self, x, h, s: (torch.cumsum(x.a + h.a, 0),), "uses cumsum, which is not among the pointwise operations"),
     (lambda self, x, h, s: (torch.softmax(x.a + h.a, -1),), "uses softmax"),
     (lambda self, x, h, s: (F.dropout(x.a, 0.5) + h.a,), "uses dropout"),
-    (lambda self, x, h, s: (x.a.tanh_() + h.a,), "uses tanh_"),
+    (lambda self, x, h, s: (x.a.tanh_() + h.a,), "changes its argument x_a in place"),
     (lambda self, x, h, s: (x.a.data + h.a,), "uses getattr"),
     (lambda self, x, h, s: (x.a[:, :1] + h.a,), "uses getitem"),
-    (lambda self, x, h, s: (torch.tanh(x.a + h.a) ** s.h,), "uses pow in a way .* powers"),
+    (lambda self, x, h, s: (F.relu(h.a.detach(), inplace=True) + x.a,), "changes its argument h_a in place"),
     (lambda self, x, h, s: (torch.div(x.a, h.a, rounding_mode="floor"),), "uses div in a way"),
     (lambda self, x, h, s: (x.a * len(x.a) + h.a,), "cannot be followed: 'len'"),
-    (changed_in_place, "gives h by another formula for other numbers"),
+    (changed_in_place, "changes its argument x_a in place"),
     (lambda self, x, h, s: (x.a * float(torch.rand(())) + h.a,), "gives h by another formula"),
     (cut, "has a derivative that is not that of its formula"),
     (lambda self, x, h, s: (StraightThrough.apply(x.a + h.a),), "has a derivative that is not that of its formula"),

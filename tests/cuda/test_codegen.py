@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional
 
 from recur.cells import Cell, make_cell
 from recur.compiler.assembly import FUSED, Assembly, Code, assemble
@@ -47,13 +49,19 @@ def leaves_of(cell: Cell, step: TracedStep, seed: int) -> dict[tuple[str, int], 
     return made
 
 
+def custom(y: Tensor, *slope: Tensor) -> Tensor:
+    """The value y with the derivative slope[1] in slope[0], in PyTorch."""
+    return y.detach() + (slope[0] - slope[0].detach()) * slope[1].detach() if slope else y.detach()
+
+
 def expected_of(
     cell: Cell, step: TracedStep, a: Assembly, leaves: dict[tuple[str, int], Tensor], arriving: list[Tensor]
 ) -> dict[str, Tensor]:
     """By PyTorch: the next states, and the gradients of everything that a step reads."""
     given = {key: leaf.clone().requires_grad_() for key, leaf in leaves.items()}
     # A state that is what the step was given, or another one, is a node of its own.
-    after = [part.expand(COUNT) * 1 for part in step.terms.evaluate(step.states, given)]
+    with mock.patch.dict(MEANINGS, custom=custom):
+        after = [part.expand(COUNT) * 1 for part in step.terms.evaluate(step.states, given)]
     loss = torch.stack([(part * g).sum() for part, g in zip(after, arriving, strict=True)]).sum()
     grads = dict(zip(given, torch.autograd.grad(loss, list(given.values()), allow_unused=True), strict=True))
 
@@ -109,6 +117,25 @@ def assembled(cell: Cell) -> tuple[TracedStep, Assembly]:
 @pytest.fixture(scope="module")
 def registered() -> dict[str, tuple[Cell, TracedStep, Assembly]]:
     return {name: (cell, *assembled(cell)) for name in NATIVE_CELLS for cell in [make_cell(name)]}
+
+
+class Rare(Cell):
+    """Functions that no registered cell uses."""
+
+    gates = ("a", "b")
+    states = ("h", "c")
+
+    def step(self, x: Any, h: Any, s: Any) -> Any:
+        v = torch.atan(x.a + h.a) + functional.mish(x.b) - functional.hardsigmoid(h.a)
+        v *= torch.round(4 * h.b)
+        return torch.remainder(v, x.b * x.b + 0.7) - torch.floor(3 * s.c) * v, (x.b * x.b + 0.1) ** torch.tanh(s.h)
+
+
+@DTYPES
+def test_rare_functions(dtype: torch.dtype, tmp_path: Path) -> None:
+    cell = Rare()
+    step, a = assembled(cell)
+    check(Host({"rare": a}, dtype, tmp_path), "rare", cell, step, a, dtype)
 
 
 @DTYPES
@@ -168,7 +195,7 @@ def test_random_steps(made: list[Random], seed: int, tmp_path_factory: Any) -> N
 
 
 def test_every_operation_can_be_printed() -> None:
-    assert {*MEANINGS, *FUSED.values(), "copy", "sum"} == set(OPERATIONS)
+    assert {*MEANINGS, *FUSED.values(), "copy", "sum"} - {"custom"} == set(OPERATIONS)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recur.data.csv_files import CsvRow
 from recur.data.encodings import detect_encoding
 from recur.data.locales import LocaleFormat, localise
 from recur.data.reading import Reading
 from recur.data.series import read_panel
 from recur.data.signals import read_signal, read_signals
-from recur.data.text import Corpus, read_labelled, read_pairs, read_tagged
+from recur.data.text import Corpus, read_labelled, read_pairs, read_tagged, tables
 from recur.data.text.recognition import recognise
 from recur.data.text.tables import delimited, read_table
 from recur.errors import RecurError, TextError
@@ -308,3 +309,75 @@ def test_recordings_with_times_commas_and_holes(tmp_path: Path) -> None:
         read_signals([str(tmp_path / "a.npz")])
     found = read_signals([str(tmp_path / "a.npz")], reading=Reading(on_bad_rows="skip"))
     assert [one.values.ravel().tolist() for one in found] == [[1.0, 1.0], [3.0, 4.0]]
+
+
+def test_a_decimal_comma_after_zero() -> None:
+    """0,123 is no number of thousands."""
+    rows = [CsvRow(k, [cell]) for k, cell in enumerate(["0,123", "0,456", "1,250"], start=1)]
+    assert localise(["p"], rows, LocaleFormat()).decimal == ","
+    assert [float(row.cells[0]) for row in rows] == [0.123, 0.456, 1.25]
+
+
+@pytest.mark.parametrize("at", [7, -1])
+def test_a_workbook_with_a_wrong_reference(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "a.xlsx"
+    write_workbook(path, [["text", "label"], ["good", "pos"]])
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content.replace(b"<v>1</v>", b"<v>%d</v>" % at))
+    with pytest.raises(TextError, match=f"damaged: a cell refers to the shared text {at}"):
+        read_table(str(path))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_workbook_with_damaged_data(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "a.xlsx"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>" * 50)
+    content = bytearray(path.read_bytes())
+    for k in range(59, 90):  # of the compressed data, behind its header
+        content[k] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(TextError, match=r"not a readable \.xlsx"):
+        read_table(str(path))
+
+
+def test_equal_cells_of_a_small_file_are_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    polars = pytest.importorskip("polars")
+    path = tmp_path / "a.parquet"
+    polars.DataFrame({"text": ["a" * 10_000] * 1000}).write_parquet(path)
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(tables, "TABLE_BYTES", 1 << 20)
+    with pytest.raises(TextError, match="expected at most 1,048,576 bytes, got 10,000,000"):
+        read_table(str(path))
+
+
+def test_json_lines_in_a_json_leave_out_bad_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"text":"a"}\n{bad\n{"text":"b"}\n')
+    reading = Reading(on_bad_rows="skip")
+    assert [row.cells for row in read_table(str(path), reading).rows] == [["a"], ["b"]]
+    assert reading.left_out == 1
+
+
+def test_an_empty_table_has_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\n\n")
+    with pytest.raises(TextError, match="holds no row"):
+        tables.text_column(str(path))
+
+
+def test_a_panic_of_polars_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars panics on some damaged Feather files, which is no Exception of Python."""
+    polars = pytest.importorskip("polars")
+    path = tmp_path / "a.feather"
+    polars.DataFrame({"text": ["a"]}).write_ipc(path)
+
+    def panic(*_: object) -> None:
+        raise polars.exceptions.PanicException("range end index 11666240 out of range")
+
+    monkeypatch.setattr(polars.LazyFrame, "collect", panic)
+    with pytest.raises(TextError, match="cannot be read: range end index"):
+        read_table(str(path))

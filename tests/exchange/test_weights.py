@@ -206,3 +206,61 @@ def test_files_that_keras_writes(kind: str, here: Path, monkeypatch: pytest.Monk
     states = found.recurrent()(found.embedding[torch.tensor(ids)]).outputs
     wanted = torch.as_tensor(np.asarray(model(ids).detach()))
     torch.testing.assert_close(states @ found.output[0].t() + found.output[1], wanted)
+
+
+def test_special_tokens_keep_their_probability(here: Path) -> None:
+    """A model with <unk> and <eos> predicts them; only those that it does not have get 0."""
+    tokens = ["<unk>", "<eos>", *"abcdefgh"]
+    torch.manual_seed(0)
+    model = CharModel("lstm", len(tokens))
+    torch.save(model.state_dict(), "model.pt")
+    import_run("model.pt", "run", vocab=tokens)
+    found = recur.load("run").step("a")[0]
+    expected = model(torch.tensor([[2]]))[0, 0].softmax(-1).tolist()
+    for name, p in zip(tokens, expected, strict=True):
+        assert found[name] == pytest.approx(p, rel=1e-5)
+    assert found["<pad>"] == found["<bos>"] == 0
+
+
+@pytest.mark.parametrize(
+    "written", [b"alpha\r\nbeta\r\n[MASK]\r\n", b"\xef\xbb\xbfalpha\nbeta\n[MASK]\n", b"[MASK]\nalpha\nbeta\n"]
+)
+def test_lists_of_tokens_as_programs_write_them(written: bytes, here: Path) -> None:
+    """Windows line ends, a byte-order mark, and a first token that looks like JSON."""
+    model = nn.ModuleDict({"embedding": nn.Embedding(3, 2), "rnn": nn.LSTM(2, 4), "out": nn.Linear(4, 3)})
+    torch.save(model.state_dict(), "model.pt")
+    Path("words.txt").write_bytes(written)
+    run = import_run("model.pt", "run", vocab="words.txt", token="word")
+    assert {*run.vocabs["vocab"].tokens} == {*SPECIALS, "alpha", "beta", "[MASK]"}
+
+
+def test_a_run_has_all_weights_of_the_model(here: Path) -> None:
+    """A layer norm that is left out would change every prediction."""
+    model = CharModel("gru", len(LETTERS))
+    torch.save(model.state_dict() | {"norm.weight": torch.ones(7), "norm.bias": torch.zeros(7)}, "model.pt")
+    assert read_weights("model.pt").ignored == ["norm.weight", "norm.bias"]
+    with pytest.raises(RunError, match="weights besides .*: norm.weight, norm.bias"):
+        import_run("model.pt", "run", vocab=LETTERS)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"weight_ih_l0": torch.zeros(8, 3), "weight_hh_l0": torch.zeros(8)},
+        {"weight_ih_l0": torch.tensor(1.0), "weight_hh_l0": torch.zeros(8, 2)},
+        {"weight_ih_l0": torch.zeros(8, 3), "weight_hh_l0": torch.zeros(8, 2, dtype=torch.complex64)},
+    ],
+)
+def test_tensors_of_wrong_kinds(found: dict[str, torch.Tensor], here: Path) -> None:
+    torch.save(found, "model.pt")
+    with pytest.raises(RunError, match="must be"):
+        read_weights("model.pt")
+
+
+def test_an_array_that_inflates(here: Path) -> None:
+    """A terabyte that was never written takes a few bytes of an HDF5 file."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File("model.h5", "w") as file:
+        file.create_dataset("rnn/cell/0", shape=(1 << 18, 1 << 20), dtype="f4", chunks=(256, 256), compression="gzip")
+    with pytest.raises(RunError, match="inflates to more than"):
+        read_weights("model.h5")

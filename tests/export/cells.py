@@ -36,6 +36,19 @@ class Leaning(Cell):
         return n / (1 + m.abs()), m
 
 
+class Curved(Cell):
+    """Functions that are rare in cells, and operations in place."""
+
+    gates, states = ("a", "b"), ("h", "m")
+
+    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, Tensor]:
+        v = torch.atan(x.a + h.a)
+        v += nn.functional.mish(x.b + h.b)
+        v.mul_(0.5)
+        m = torch.remainder(s.m + v, 0.7) - torch.floor(3 * x.a) * 0.1 + torch.round(2 * x.b) * 0.1
+        return nn.functional.hardsigmoid(4 * v) - (0.5 + sigmoid(x.a)) ** torch.tanh(m), m
+
+
 @dataclass
 class Blocks(Cell):
     """W in two blocks."""
@@ -61,6 +74,7 @@ def samples() -> list[Recurrent]:
         Recurrent("lru", D, H, direction="backward"),
         Recurrent("lstm", D, H, projection=2),
         Recurrent(Leaning(), D, H),
+        Recurrent(Curved(), D, H),
         Recurrent(Blocks(), D, H, bias=False),
     ]
 

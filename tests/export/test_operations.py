@@ -36,6 +36,8 @@ class Operations(nn.Module):
             (x > 0).sum(1).float(),
             x.sum().reshape(1, 1) + x.amin((0, 1, 2)),
             x.logsumexp(1) - x.log_softmax(1).amax(1),
+            x.atan() + (3 * x).floor() + (3 * x).round(),
+            torch.remainder(x, 0.3 + x * x) - torch.remainder(-x, -0.3 - x * x) + x.abs() ** x,
         )
 
 

@@ -298,3 +298,32 @@ def test_a_copy_task_is_learned_through_the_memory() -> None:
         optimizer.step()
     x, y = batch()
     assert (head(net(x).outputs[:, -1]).argmax(-1) == y).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("name", ["rwkv6:num_heads=2", "kda:num_heads=2"])
+def test_second_derivatives_from_a_start_without_gradient(name: str) -> None:
+    """The start and other operands may need no gradient."""
+    cell = make_cell(name)
+    weights = random_weights(cell, 3, 4)
+    x = torch.randn(2, 9, 3, dtype=torch.float64)
+    found = []
+    for backend in ("chunk", "loop"):
+        loss = scan(cell, weights, x, backend=backend).outputs.square().sum()
+        first = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+        found.append(torch.autograd.grad(sum(g.square().sum() for g in first), list(weights.values())))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_gradients_of_a_decay_to_zero() -> None:
+    """e^−e^20 is 0, and so is its gradient: not a rounding error times e^20."""
+    cell = make_cell("rwkv6:num_heads=2")
+    torch.manual_seed(0)
+    weights = {k: 6 * v.detach() for k, v in random_weights(cell, 3, 8, dtype=torch.float32).items()}
+    weights["weight_ih"].requires_grad_()
+    x = 3 * torch.randn(2, 40, 3)
+    found = []
+    for backend in ("chunk", "loop"):
+        loss = scan(cell, weights, x, backend=backend).outputs.sum()
+        found.append(torch.autograd.grad(loss, weights["weight_ih"])[0])
+    assert (found[0] - found[1]).norm() < 1e-3 * found[1].norm()

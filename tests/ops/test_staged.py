@@ -16,7 +16,7 @@ from recur.compiler.stages import products_in_sequence
 from recur.errors import CellError, OptionError, ShapeError
 from recur.ops import scan
 from recur.ops.noise import philox
-from tests.support import DOUBLE, STAGED_CELLS, Case, all_close, close, needs_core
+from tests.support import DOUBLE, STAGED_CELLS, Case, all_close, close, needs_core, random_state, random_weights
 
 
 class Heads(Cell):
@@ -214,3 +214,32 @@ def test_products_that_wait_for_each_other(name: str, depth: int) -> None:
 def test_wrong_declarations_are_refused(attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(CellError, match=message):
         type("Wrong", (Cell,), {"gates": ("g",), **attributes})
+
+
+@needs_core
+def test_operations_in_place() -> None:
+    """On the values of a step, through views of heads too; an argument is not changed."""
+
+    class InPlace(Cell):
+        gates, pointwise, heads = ("a",), False, 2
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            value = x.a + h.a
+            value -= value.mean(-1, keepdim=True)
+            value.unflatten(-1, (2, -1)).mul_(0.5)
+            return (torch.atan(value) % 0.7,)
+
+    case = Case("elman", H=6)
+    case.cell, case.weights, case.state = InPlace(), random_weights(InPlace(), 4, 6), random_state(InPlace(), 3, 6)
+    case.on_state = [torch.randn(3, 6, dtype=torch.float64)]
+    both(case)
+
+    class OfArgument(InPlace):
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            value = h.a
+            value += x.a.mean(-1, keepdim=True)
+            return (tanh(value),)
+
+    assert stage_programs(OfArgument(), True, False) == (
+        "its step changes its argument h_a in place; write a new tensor"
+    )

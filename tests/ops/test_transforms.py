@@ -182,6 +182,103 @@ def test_what_differs_between_samples_of_a_vmap_cannot_say_which_steps_follow() 
         jvp(lambda x: runs(case, "auto", bptt="clip:1")(x, weights), (x[0],), (x[1],))
 
 
+# Gradients per sample: one scan for all samples ------------------------------------------------------------
+
+PER_SAMPLE: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "lengths": {"lengths": [5, 3]},
+    "resets": {"reset": torch.arange(10).view(2, 5) % 4 == 2},
+    "truncated": {"bptt": "truncated:2"},
+    "lengths, clipped": {"lengths": [4, 5], "bptt": "clip:0.1"},
+}
+
+
+@needs_core
+@pytest.mark.parametrize("options", PER_SAMPLE)
+@pytest.mark.parametrize("name", ["lstm", "gru", "elman", "peephole", "leaky", "sru", "slstm:heads=2"])
+def test_gradients_per_sample_are_those_of_each_sample_alone(name: str, options: str) -> None:
+    """Two layers in both directions, with a carried state, on the kernels."""
+    given = dict(PER_SAMPLE[options])
+    net = Recurrent(name, 3, 4, num_layers=2, direction="both", bptt=given.pop("bptt", "full")).double()
+    weights = {key: weight.detach() for key, weight in net.named_parameters()}
+    several = torch.randn(4, 2, 5, 3, dtype=torch.float64)
+    with torch.no_grad():
+        before = [net(x).state for x in several]
+    states = torch.utils._pytree.tree_map(lambda *parts: torch.stack(parts), *before)
+    used = set()
+
+    def loss(weights: dict[str, Tensor], x: Tensor, state: Any) -> Tensor:
+        found = functional_call(net, weights, (x, state), given)
+        used.update(trace.backend for trace in found.trace)
+        return found.outputs.sin().sum() + sum(part.square().sum() for part in tree_leaves(found.state))
+
+    of_weights, of_x, of_state = vmap(grad(loss, (0, 1, 2)), (None, 0, 0))(weights, several, states)
+    assert used == {"native"}
+    for k, x in enumerate(several):
+        leaves = [x.clone().requires_grad_(), *(part.clone().requires_grad_() for part in tree_leaves(before[k]))]
+        rest = iter(leaves[1:])
+        state = torch.utils._pytree.tree_map(lambda _, rest=rest: next(rest), before[k])
+        expected = torch.autograd.grad(
+            loss(dict(net.named_parameters()), leaves[0], state), [*net.parameters(), *leaves]
+        )
+        for ours, theirs in zip(tree_leaves((of_weights, of_x, of_state)), expected, strict=True):
+            close(ours[k], theirs, tolerance=1e-10)
+
+
+@needs_core
+def test_gradients_per_sample_with_a_mask_and_a_projection() -> None:
+    several, mask = torch.randn(4, 2, 5, 3, dtype=torch.float64), torch.rand(2, 4, dtype=torch.float64)
+    projected = LSTM(3, 4, proj_size=2).double()
+    weights = {key: weight.detach() for key, weight in projected.named_parameters()}
+    found = vmap(grad(lambda w, x: functional_call(projected, w, (x,))[0].sin().sum()), (None, 0))(weights, several)
+    for k, x in enumerate(several):
+        expected = torch.autograd.grad(projected(x)[0].sin().sum(), list(projected.parameters()))
+        for ours, theirs in zip(found.values(), expected, strict=True):
+            close(ours[k], theirs, tolerance=1e-10)
+    case = Case("gru", B=2, T=5, D=3, H=4)
+    given = {key: weight.detach() for key, weight in case.weights.items()}
+    for options in ({}, {"lengths": [5, 3]}):
+
+        def loss(weights: dict[str, Tensor], x: Tensor, options: Any = options) -> Tensor:
+            return scan(case.cell, weights, x, mask=mask, **options).outputs.sin().sum()
+
+        masked = vmap(grad(loss), (None, 0))(given, several)
+        for k, x in enumerate(several):
+            for key, alone in grad(loss)(given, x).items():
+                close(masked[key][k], alone, tolerance=1e-10)
+
+
+@needs_core
+def test_what_gradients_per_sample_do_not_cover_runs_on_the_loop() -> None:
+    net, several = Recurrent("lstm", 2, 3).double(), torch.randn(4, 2, 3, 2, dtype=torch.float64)
+    weights = {key: weight.detach() for key, weight in net.named_parameters()}
+    found: list[Any] = []
+
+    def outputs(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        found.append(functional_call(net, weights, (x,)))
+        return found[-1].outputs.sin().sum((0, 1))
+
+    jacobians = vmap(jacrev(outputs), (None, 0))(weights, several)
+    assert found[-1].trace[0].backend == "native"
+    for k, x in enumerate(several):
+        for key, alone in jacrev(outputs)(weights, x).items():
+            close(jacobians[key][k], alone, tolerance=1e-10)
+    total = vmap(grad(lambda w, x: outputs(w, x).sum()), (None, 0))(dict(net.named_parameters()), several)
+    assert found[-1].trace[0].backend == "loop"
+    assert "detach the weights before vmap" in found[-1].trace[0].passed_over["native"]
+    assert total["weight_ih_l0"].requires_grad
+    apart = {key: torch.stack([weight] * 4) for key, weight in weights.items()}
+    vmap(grad(lambda w, x: outputs(w, x).sum()))(apart, several)
+    assert "different weights" in found[-1].trace[0].passed_over["native"]
+
+    def twice(x: Tensor) -> Tensor:
+        value, back = vjp(lambda x: outputs(weights, x), x)
+        return grad(lambda u: back(u)[0].square().sum())(torch.ones_like(value))
+
+    with pytest.raises(BackendError, match="not differentiated again"):
+        vmap(twice)(several)
+
+
 # Second derivatives ---------------------------------------------------------------------------------------
 
 

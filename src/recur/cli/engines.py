@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def _out(arguments: Sequence[str], folder: str) -> tuple[Path, list[str]]:
     out, _ = take_flag(arguments, "out")
     if out is not None:
         return Path(out), list(arguments)
-    path = Path(folder) / f"ray-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = Path(folder) / f"job-{time.strftime('%Y%m%d-%H%M%S')}"
     return path, [*arguments, "--out", str(path)]
 
 
@@ -85,6 +85,9 @@ def _connect() -> Any:
 def train_on_ray(arguments: Sequence[str], workers: int) -> Path:
     """Run `recur train` in several processes that Ray Train starts; return the run folder."""
     out, arguments = _out(arguments, "runs")
+    from recur.runs import check_free
+
+    check_free(out)
     ray = _connect()
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -195,7 +198,7 @@ class Job:
         return DelayedSubmission(self)
 
 
-def submit_job(arguments: Sequence[str], cluster: str, logs: Path, **settings: Any) -> tuple[Any, Path]:
+def submit_job(arguments: Sequence[str], cluster: str, logs: Path, settings: Mapping[str, Any]) -> tuple[Any, Path]:
     """Submit `recur train …` or `recur sweep …`; return submitit's job and the output folder."""
     try:
         import submitit
@@ -205,9 +208,16 @@ def submit_job(arguments: Sequence[str], cluster: str, logs: Path, **settings: A
         raise OptionError("name a command, train or sweep, as in: recur submit train book.txt --minutes 60")
     command, rest = arguments[0], arguments[1:]
     out, rest = _out(rest, "runs" if command == "train" else "sweeps")
+    if command == "train":
+        from recur.runs import check_free
+
+        check_free(out)  # the job would resume that run
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
     except RuntimeError as error:
         raise RecurError(f"cannot submit: {error}") from None
-    executor.update_parameters(name=f"recur-{out.name}", **settings)
+    try:
+        executor.update_parameters(**{"name": f"recur-{out.name}", **settings})
+    except (NameError, TypeError, ValueError, AssertionError) as error:  # submitit has no type of its own for these
+        raise OptionError(f"--set: submitit refuses it: {str(error).splitlines()[0]}") from None
     return executor.submit(Job([command, *rest], os.getcwd(), str(out))), out

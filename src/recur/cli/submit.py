@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -50,12 +51,20 @@ def submit(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> 
         name, equal, value = setting.partition("=")
         if not equal:
             raise OptionError(f"--set takes NAME=VALUE, got {setting!r}")
-        settings[name] = int(value) if value.isdecimal() else value
+        settings[name] = _typed(value)
     if cluster not in (None, *CLUSTERS):
         raise OptionError(f"--cluster must be one of {', '.join(CLUSTERS)}, got {cluster!r}")
     screen = Screen(Output(json="--json" in given, quiet="-q" in given or "--quiet" in given))
-    job, out = submit_job(given, cluster or "slurm", Path(logs or "jobs"), **settings)
+    job, out = submit_job(given, cluster or "slurm", Path(logs or "jobs"), settings)
     screen.note(f"submitted job {job.job_id}; logs: {job.paths.folder}; run: {out}")
     screen.result({"job": str(job.job_id), "out": str(out), "logs": str(job.paths.folder)})
     if wait and (code := job.result()):
         raise SystemExit(code)
+
+
+def _typed(value: str) -> object:
+    """Return a whole number or a number, if the text is one."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(value)
+    return value

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recur.compiler.expressions import Expressions
@@ -59,6 +59,8 @@ def _range(op: str, args: Sequence[Range]) -> Range:
         case "mul", [(a, b), (c, d)]:
             corners = [0.0 if p == 0 or q == 0 else p * q for p in (a, b) for q in (c, d)]  # 0 · ∞: the 0 is exact
             return min(corners), max(corners)
+        case "div", [(a, b), (c, d)] if 0 < c == d < math.inf:
+            return a / c, b / c
         case "exp", [(low, high)]:
             return _exp(low), _exp(high)
         case "log1p", [(low, high)] if low >= 0:
@@ -75,6 +77,14 @@ def _range(op: str, args: Sequence[Range]) -> Range:
             return max(a, c), max(b, d)
         case "select", [_, (a, b), (c, d)]:
             return min(a, c), max(b, d)
+        case "custom", [(low, high), *_]:
+            return low, high
+        case "atan", [(low, high)]:
+            return math.atan(low), math.atan(high)
+        case (("floor" | "round"), [(low, high)]):
+            return _whole(low, math.floor), _whole(high, math.floor if op == "floor" else math.ceil)
+        case "remainder", [_, (low, high)] if low > 0:
+            return 0.0, high
         case (("sigmoid" | "less" | "less_equal" | "equal"), _):
             return 0.0, 1.0
         case (("tanh" | "sin" | "cos" | "erf" | "sign"), _):
@@ -84,6 +94,10 @@ def _range(op: str, args: Sequence[Range]) -> Range:
 
 def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
+
+
+def _whole(value: float, rounded: Callable[[float], int]) -> float:
+    return float(rounded(value)) if math.isfinite(value) else value
 
 
 Sums = dict[int, int]

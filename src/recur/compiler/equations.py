@@ -25,7 +25,8 @@ FUNCTIONS = {
 """Printed names of operations, where they differ."""
 
 WHOLE = {"log_sigmoid": "log σ", "softplus": "softplus", "elu": "elu", "selu": "selu", "gelu": "gelu", "silu": "silu",
-         "softsign": "softsign", "leaky_relu": "leaky_relu", "relu6": "relu6", "hardtanh": "hardtanh"}  # fmt: skip
+         "softsign": "softsign", "leaky_relu": "leaky_relu", "relu6": "relu6", "hardtanh": "hardtanh", "mish": "mish",
+         "hardsigmoid": "hardsigmoid"}  # fmt: skip
 """PyTorch functions that are printed as one function, although a program computes them in several operations."""
 
 INFIX = {"less": "<", "less_equal": "≤", "equal": "="}

@@ -35,6 +35,11 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "sin": torch.sin,
     "cos": torch.cos,
     "erf": torch.erf,
+    "atan": torch.atan,
+    "floor": torch.floor,
+    "round": torch.round,
+    "pow": torch.pow,
+    "remainder": torch.remainder,
     "abs": torch.abs,
     "sign": torch.sign,
     "less": lambda a, b: (a < b).to(a.dtype),
@@ -48,7 +53,9 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
 """The operations of a program and their meaning. Comparisons return 1 or 0. `custom(y, a, d)` has the value y and the
 derivative d with respect to a; `custom(y)` has none."""
 
-COSTLY = {"sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "div"}
+COSTLY = {
+    "sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "atan", "pow", "remainder", "div",
+}  # fmt: skip
 """Operations whose results are saved for the backward pass rather than recomputed."""
 
 
@@ -212,6 +219,24 @@ def _erf(t: Expressions, g: int, y: int, a: int) -> list[int]:
     return [t("mul", g, t("mul", t.number(2 / math.sqrt(math.pi)), bell))]
 
 
+def _atan(t: Expressions, g: int, y: int, a: int) -> list[int]:
+    return [t("div", g, t("add", t("mul", a, a), t.number(1)))]
+
+
+def _power(t: Expressions, g: int, y: int, a: int, b: int) -> list[int]:
+    """Differentiate aᵇ. As in PyTorch, a constant a⁰ has the slope 0, and 0ᵇ with b ≥ 0 has the slope 0 in b."""
+    zero = t.number(0)
+    slope = t("mul", b, t("pow", a, t("sub", b, t.number(1))))
+    of_a = t("select", t("equal", b, zero), zero, t("mul", g, slope))
+    constant = t("mul", t("equal", a, zero), t("less_equal", zero, b))
+    return [of_a, t("select", constant, zero, t("mul", g, t("mul", y, t("log", a))))]
+
+
+def _remainder(t: Expressions, g: int, y: int, a: int, b: int) -> list[int]:
+    """Differentiate y = a − b n. The whole number n = ⌊a / b⌋ is taken from y, because a / b may round up to n + 1."""
+    return [g, t("neg", t("mul", g, t("round", t("div", t("sub", a, y), b))))]
+
+
 def _extreme(t: Expressions, g: int, wins: int, a: int, b: int) -> list[int]:
     """Split the gradient of a minimum or maximum. wins: 1 where a is the result; equal arguments get half each."""
     share = t("add", wins, t("mul", t.number(0.5), t("equal", a, b)))
@@ -248,6 +273,11 @@ DERIVATIVES: dict[str, Rule] = {
     "sin": lambda t, g, y, a: [t("mul", g, t("cos", a))],
     "cos": lambda t, g, y, a: [t("neg", t("mul", g, t("sin", a)))],
     "erf": _erf,
+    "atan": _atan,
+    "pow": _power,
+    "remainder": _remainder,
+    "floor": _none,
+    "round": _none,
     "abs": lambda t, g, y, a: [t("mul", g, t("sign", a))],
     "minimum": lambda t, g, y, a, b: _extreme(t, g, t("less", a, b), a, b),
     "maximum": lambda t, g, y, a, b: _extreme(t, g, t("less", b, a), a, b),

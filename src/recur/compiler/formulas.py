@@ -68,9 +68,10 @@ def _clamp_strictly(t: Expressions, a: int, low: int, high: int) -> int:
 
 
 def _power(t: Expressions, a: int, exponent: int) -> int:
+    """Write whole and half powers up to 8 as products and a square root."""
     power = t.number_of(exponent)
     if power is None or not (2 * power).is_integer() or abs(power) > 8:
-        raise ValueError("whole and half powers up to 8 are known")
+        return t("pow", a, exponent)
     whole, half = divmod(abs(power), 1)
     value = t("sqrt", a) if half else t.number(1)
     for _ in range(int(whole)):
@@ -122,6 +123,35 @@ def _silu(t: Expressions, a: int, inplace: bool = False) -> int:
     return t("mul", a, t("sigmoid", a))
 
 
+def _mish(t: Expressions, a: int, inplace: bool = False) -> int:
+    return t("mul", a, t("tanh", _softplus(t, a)))
+
+
+def _hardsigmoid(t: Expressions, a: int, inplace: bool = False) -> int:
+    """Return min(max(a + 3, 0), 6) / 6. Its slope is that of PyTorch, which rounds 1/6 to float32 for every dtype."""
+    three = t.number(3)
+    value = t("div", t("minimum", t("maximum", t("add", a, three), t.number(0)), t.number(6)), t.number(6))
+    inside = t("mul", t("less", t.number(-3), a), t("less", a, three))
+    return t("custom", value, a, t("mul", inside, t.number(0.1666666716337204)))
+
+
+def _ceil(t: Expressions, a: int) -> int:
+    return t("neg", t("floor", t("neg", a)))
+
+
+def _trunc(t: Expressions, a: int) -> int:
+    return t("select", t("less", a, t.number(0)), _ceil(t, a), t("floor", a))
+
+
+def _round(t: Expressions, a: int, *, decimals: int | None = None) -> int:
+    places = 0 if decimals is None else t.number_of(decimals)
+    if not places:
+        return t("round", a)
+    scale = t.number(10.0 ** abs(places))
+    first, last = ("mul", "div") if places > 0 else ("div", "mul")
+    return t(last, t("round", t(first, a, scale)), scale)
+
+
 def _softsign(t: Expressions, a: int) -> int:
     return t("div", a, t("add", t.number(1), t("abs", a)))
 
@@ -163,6 +193,13 @@ FORMULAS: dict[str, Formula] = {
     "rsqrt": lambda t, a: t("div", t.number(1), t("sqrt", a)),
     "square": lambda t, a: t("mul", a, a),
     "pow": _power,
+    "mod": _plain("remainder"),
+    "arctan": _plain("atan"),
+    "round": _round,
+    "ceil": _ceil,
+    "trunc": _trunc,
+    "fix": _trunc,
+    "frac": lambda t, a: t("sub", a, _trunc(t, a)),
     "lt": _plain("less"),
     "le": _plain("less_equal"),
     "gt": _flipped("less"),
@@ -189,6 +226,8 @@ FORMULAS: dict[str, Formula] = {
     "leaky_relu": _leaky_relu,
     "gelu": _gelu,
     "silu": _silu,
+    "mish": _mish,
+    "hardsigmoid": _hardsigmoid,
     "softsign": _softsign,
     "lerp": _lerp,
     "addcmul": _addcmul,

@@ -48,8 +48,19 @@ CONTRACT = frozenset(
 ) - {"name", "forget_gate", "input_gate"} | {"step"}
 """Attributes of a cell that compiling reads besides the step."""
 
-UNKNOWN_EFFECTS = {"eval", "exec", "globals", "locals", "input", "open", "__import__", "id"}
-"""Built-in functions whose results are not known beforehand."""
+UNKNOWN_EFFECTS = {
+    "eval",
+    "exec",
+    "globals",
+    "locals",
+    "input",
+    "open",
+    "__import__",
+    "id",
+    "AttributeError",
+    "NameError",
+}
+"""Built-in functions whose results are not known beforehand, and errors whose handlers read what is missing."""
 UNKNOWN_STATE = {
     "is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled", "get_default_dtype", "get_default_device",
     "is_compiling", "initial_seed", "get_rng_state", "get_num_threads", "environ",
@@ -171,6 +182,7 @@ class _Search:
         self.reached: set[CodeType] = set()
 
     def run(self) -> Guards:
+        self._watch("type(cell)", type(self.cell))
         self._visit_attributes(self.cell, "cell", CONTRACT)
         lost = self.codes.difference(*(set(_nested(code)) for code in self.reached))
         if lost:
@@ -202,7 +214,11 @@ class _Search:
 
     def _visit(self, value: Any) -> None:
         """Watch what is inside a value. The value itself is watched where it was found."""
-        if (id(value), True) in self.seen or isinstance(value, enum.Enum):
+        if (id(value), True) in self.seen:
+            return
+        if isinstance(value, enum.Enum):
+            self.seen[id(value), True] = value
+            self._watch_entries(vars(value), sorted((self.attributes | {"_value_"}) & vars(value).keys()))
             return
         if isinstance(value, IMMUTABLE) and type(value).__module__ in ("builtins", "torch", "numpy", "types"):
             return
@@ -319,6 +335,8 @@ class _Search:
             compiled = str(getattr(module, "__file__", "")).endswith((".so", ".pyd"))
             if cls not in PLAIN_BASES and (compiled or cls.__module__ in sys.builtin_module_names):
                 raise UnguardableError(f"it reads {_kind(value)}, whose changes cannot be noticed")
+        if _is_constant(type(value).__module__) and not hasattr(value, "__dict__"):  # such as a deque
+            raise UnguardableError(f"it reads {_kind(value)}, whose changes cannot be noticed")
         if _is_constant(type(value).__module__):  # its own code is not known, and may read all that it has
             self._watch_all(vars(value), ((repr(name), part) for name, part in vars(value).items()))
         else:

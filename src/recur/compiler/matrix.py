@@ -9,6 +9,7 @@ linear is postponed until the reads are known: it may reach the output, and is r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -238,6 +239,8 @@ class SymbolicState(MatrixState):
         elif tape.decay == "none":
             tape.decay = "scalar"
         found = found.expand(torch.broadcast_shapes(found.shape, tape.like.shape))
+        if tape.m_start is None:  # e^log is 0 there; the gradient would be a rounding error times the logarithm
+            found = found.clamp_min(math.log(torch.finfo(found.dtype).tiny))
         if tape.pad is not None:
             found = found.masked_fill(tape.pad, 0.0)
         factor = found.exp() if self._writes else None

@@ -17,13 +17,18 @@ from recur.compiler.assembly import assemble
 from recur.compiler.guards import UnguardableError, find_guards, watched_calls
 from recur.compiler.tracing import NotPointwiseError, TracedStep, trace_step
 
+IN_TRANSFORM = "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
 
-def not_compiled(cell: Cell, x: Tensor, biased: bool) -> str | None:
-    """Return why no program can run a cell on inputs such as x, on any device; None if there is one."""
+
+def not_compiled(cell: Cell, x: Tensor, biased: bool, per_sample: bool = False) -> str | None:
+    """Return why no program can run a cell on inputs such as x, on any device; None if there is one.
+
+    per_sample  whether the caller computes gradients per sample, the one transform that programs can run
+    """
     if not x.shape[-1]:
         return "x has no features"
-    if in_transform():
-        return "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
+    if in_transform() and not per_sample:
+        return IN_TRANSFORM
     found = find_programs(cell, biased)
     return found if isinstance(found, str) else None
 

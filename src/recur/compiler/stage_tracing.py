@@ -38,7 +38,7 @@ from recur.compiler.stages import (
     schedule_step,
     stage_sizes,
 )
-from recur.compiler.tracing import NotPointwiseError, StepTracer, call_step, name_of
+from recur.compiler.tracing import NotPointwiseError, SharedMemory, StepTracer, call_step, formula_of, name_of
 from recur.errors import RecurError
 
 
@@ -117,7 +117,7 @@ def _trace(cell: Cell, biased: bool, masked: bool) -> tuple[StageTerms, list[int
         raise NotPointwiseError("an extra weight has a size that is not known")
     tracer, terms = StepTracer(), StageTerms()
     context = _Context(terms, [], {}, {}, set())
-    values = context.values
+    values, memory = context.values, SharedMemory(context.values)
     sizes = stage_sizes(cell)
     arguments: dict[str, Tensors] = {}
     for role in "xsw":
@@ -153,6 +153,7 @@ def _trace(cell: Cell, biased: bool, masked: bool) -> tuple[StageTerms, list[int
     for node in tracer.graph.nodes:
         if node.op != "placeholder":
             values[node] = _value(node, context)
+            memory.record(node)
         elif node not in values:  # U_g m + b_g, or W_r m + b_r
             side = str(node.target)[0]
             m = _number(values[(before if side == "h" else factor).node])
@@ -238,6 +239,7 @@ def _value(node: fx.Node, context: _Context) -> Any:
     if name == "flatten" and args[1:] in ([-2], [-2, -1]):
         context.groups.pop(node, None)
         return args[0]
+    name = formula_of(node)
     if name not in FORMULAS:
         raise NotPointwiseError(f"its step uses {name}, which is not among the operations of a compiled step")
 

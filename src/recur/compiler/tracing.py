@@ -27,6 +27,9 @@ from recur.compiler.expressions import Expressions, differentiate
 from recur.compiler.formulas import FORMULAS
 from recur.errors import CellError, RecurError
 
+VIEWS = ("detach", "unflatten", "flatten")
+"""Operations of a step whose result shares the memory of their argument."""
+
 
 class NotPointwiseError(CellError):
     """A step that is not a fixed sequence of pointwise operations."""
@@ -125,6 +128,22 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
+class StepProxy(fx.Proxy):
+    """Traced tensor with in-place operators, which fx.Proxy lacks: Python would run `v += 1` as `v = v + 1`."""
+
+
+def _operator(method: str) -> Callable[[fx.Proxy, object], fx.Proxy]:
+    def write(self: fx.Proxy, other: object) -> fx.Proxy:
+        changed: fx.Proxy = getattr(self, method)(other)
+        return changed
+
+    return write
+
+
+for _name in ("add", "sub", "mul", "truediv", "mod", "pow"):
+    setattr(StepProxy, f"__i{_name}__", _operator({"truediv": "div", "mod": "remainder"}.get(_name, _name) + "_"))
+
+
 class StepTracer(fx.Tracer):
     """Tracer of a step that reads no tensors other than its arguments."""
 
@@ -132,6 +151,9 @@ class StepTracer(fx.Tracer):
         super().__init__()
         self.root = nn.Module()
         self.graph = fx.Graph(tracer_cls=type(self))
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return StepProxy(node, self)
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, Tensor):  # a captured tensor may change later, and the program would not notice
@@ -157,6 +179,7 @@ def trace_operations(cell: Cell, source: SourceNames | None = None) -> tuple[Exp
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
     tracer, terms = StepTracer(), Expressions()
     values: dict[fx.Node, int] = {}
+    memory = SharedMemory(values)
     arguments: list[Tensors] = []
     for role, names in roles.items():
         proxies = [tracer.create_proxy("placeholder", f"{role}_{name}", (), {}) for name in names]
@@ -170,6 +193,7 @@ def trace_operations(cell: Cell, source: SourceNames | None = None) -> tuple[Exp
             if source is not None and all(isinstance(arg, fx.Node) for arg in node.args) and not node.kwargs:
                 inside = tuple(values[arg] for arg in node.args if isinstance(arg, fx.Node))
                 source.functions[values[node]] = name_of(node), inside
+            memory.record(node)
     parts = result if isinstance(result, tuple | list) else ()
     if len(parts) != len(cell.states) or not all(isinstance(part, fx.Proxy) for part in parts):
         raise NotPointwiseError("its step does not return one tensor for each state")
@@ -210,9 +234,39 @@ def name_of(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
+def formula_of(node: fx.Node) -> str:
+    """Return the name of the formula of an operation: an in-place operation has that of the operation without `_`."""
+    name = name_of(node)
+    plain = {"zero_": "zeros_like"}.get(name, name.removesuffix("_"))
+    return plain if name not in FORMULAS and plain in FORMULAS else name
+
+
+class SharedMemory:
+    """Traced tensors that share memory: an in-place operation changes the values of all of them."""
+
+    def __init__(self, values: dict[fx.Node, Any]) -> None:
+        self.values = values
+        self.owners: dict[fx.Node, fx.Node] = {}
+        """For a view, and for the result of an in-place operation, the node that made the tensor."""
+
+    def record(self, node: fx.Node) -> None:
+        """Record a traced operation whose value is known."""
+        in_place = formula_of(node) != name_of(node) or node.kwargs.get("inplace") is True
+        changed = node.args[0] if node.args else None
+        if not isinstance(changed, fx.Node) or not (in_place or name_of(node) in VIEWS):
+            return
+        owner = self.owners.get(changed, changed)
+        self.owners[node] = owner
+        if in_place and owner.op == "placeholder":
+            raise NotPointwiseError(f"its step changes its argument {owner.target} in place; write a new tensor")
+        if in_place:
+            for other in [owner, *(view for view, of in self.owners.items() if of is owner)]:
+                self.values[other] = self.values[node]
+
+
 def _formula(node: fx.Node, terms: Expressions, values: dict[fx.Node, int]) -> int:
     """Convert one traced operation to an expression."""
-    name = name_of(node)
+    name = formula_of(node)
     if name not in FORMULAS:
         raise NotPointwiseError(f"its step uses {name}, which is not among the pointwise operations")
 

@@ -24,8 +24,8 @@ YES = frozenset(("yes", "true", "y", "t", "on", "ja", "oui", "si", "sí", "wahr"
 NO = frozenset(("no", "false", "n", "f", "off", "nein", "non", "falsch", "faux", "否", "假"))
 
 _SPACES = "  \u202f'’"
-_POINT = re.compile(rf"[+-]?(\d{{1,3}}([,{_SPACES}]\d{{3}})+|\d+)?(\.\d+)?([eE][+-]?\d+)?")
-_COMMA = re.compile(rf"[+-]?(\d{{1,3}}([.{_SPACES}]\d{{3}})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
+_POINT = re.compile(rf"[+-]?([1-9]\d{{0,2}}([,{_SPACES}]\d{{3}})+|\d+)?(\.\d+)?([eE][+-]?\d+)?")
+_COMMA = re.compile(rf"[+-]?([1-9]\d{{0,2}}([.{_SPACES}]\d{{3}})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
 _AROUND = re.compile(r"^\s*[$€£¥₹]?\s*(.*?)\s*[%$€£¥₹]?\s*$", re.DOTALL)
 
 _TIME = r"(?:[ T,]+(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?\s*([AaPp]\.?[Mm]\.?)?)?"
@@ -103,8 +103,8 @@ def _decimal(columns: Iterable[Sequence[str]]) -> str:
     votes = {".": 0, ",": 0}
     for cells in columns:
         bare = [_bare(cell) for cell in cells if cell.lower() not in MISSING]
-        counts = (sum(_is(mark, cell) for cell in bare) for mark in (_POINT, _COMMA))
-        point, comma = (bool(bare) and count >= NUMBERS * len(bare) for count in counts)
+        counts = [sum(_is(mark, cell) for cell in bare) for mark in (_POINT, _COMMA)]
+        point, comma = (bool(bare) and count >= max(NUMBERS * len(bare), *counts) for count in counts)
         if point != comma:
             votes["." if point else ","] += any("," in cell or "." in cell for cell in bare)
     return "," if votes[","] > votes["."] else "." if votes["."] else ""

@@ -7,6 +7,7 @@ dates from numbers) and the cells. Formulas are not computed: their stored resul
 from __future__ import annotations
 
 import io
+import lzma
 import re
 import zipfile
 import zlib
@@ -19,6 +20,9 @@ from xml.etree.ElementTree import Element
 
 from recur.errors import TextError
 from recur.utils.limits import SHEET_BYTES, SHEET_RATIO, TABLE_BYTES, TABLE_CELLS, TABLE_COLUMNS, check_count
+
+UNPACKING = (OSError, zlib.error, lzma.LZMAError, NotImplementedError)
+"""Errors of damaged data, by the method of compression."""
 
 DATE_FORMATS = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
 """Numbers of the built-in number formats of dates and times (ECMA-376, 18.8.30)."""
@@ -36,7 +40,7 @@ def read_workbook(path: Path, content: bytes) -> list[tuple[int, list[Cell]]]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return _read(archive, str(path))
-    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, EOFError, zlib.error, NotImplementedError) as error:
+    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, EOFError, *UNPACKING) as error:
         raise TextError(f"{path} is not a readable .xlsx: {error}; save it again, or as .csv") from None
     except (ValueError, OverflowError, RuntimeError, UnicodeError, AttributeError, TypeError) as error:
         if isinstance(error, TextError):
@@ -150,7 +154,9 @@ def _value(cell: Element, texts: list[str], dates: list[bool], epoch: datetime) 
     if written is None:
         return None
     if kind == "s":
-        return texts[int(written)]
+        if not 0 <= (at := int(written)) < len(texts):
+            raise ValueError(f"a cell refers to the shared text {at}, of {len(texts)}")
+        return texts[at]
     if kind == "b":
         return written.strip() == "1"
     if kind == "e":  # an error such as #N/A

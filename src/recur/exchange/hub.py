@@ -135,7 +135,7 @@ def pretrained_folder(
 def _download(name: str, revision: str | None, cache_dir: str | Path | None, local_files_only: bool) -> Path:
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     except ImportError:
         raise RecurError("huggingface_hub is not installed: pip install 'recur[hub]'") from None
     try:
@@ -148,6 +148,6 @@ def _download(name: str, revision: str | None, cache_dir: str | Path | None, loc
         )
     except LocalEntryNotFoundError:
         raise RecurError(f"{name} is not in the local cache, and the Hub was not reached") from None
-    except (HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise RecurError(f"{name} was not downloaded: {str(error).splitlines()[0]}") from None
     return Path(found)

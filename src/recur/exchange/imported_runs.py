@@ -62,6 +62,11 @@ def import_run(
     if model.embedding is None or model.output is None:
         part = "embedding" if model.embedding is None else "output layer"
         raise RunError(f"{model.name} has no {part}, which a run needs; read_weights loads the recurrent layers alone")
+    if model.ignored:
+        raise RunError(
+            f"{model.name} has weights besides embedding, recurrent layers and output layer, which a run would not "
+            f"compute with: {', '.join(model.ignored[:5])}"
+        )
     tokens = list(vocab) if not isinstance(vocab, str | Path) else _read_tokens(Path(vocab))
     if len(tokens) != len(model.embedding):
         raise RunError(
@@ -72,7 +77,8 @@ def import_run(
     order = [tokens.index(name) if name in tokens else -1 for name in SPECIALS]
     order += [k for k, name in enumerate(tokens) if name not in SPECIALS]
     words = [tokens[k] for k in order[len(SPECIALS) :]]
-    vocabs = {"vocab": Vocab((*SPECIALS, *words), (0, 0, 0, 0, *[1] * len(words)), make_tokenizer(token))}
+    counts = (*(int(row >= 0) for row in order[: len(SPECIALS)]), *[1] * len(words))  # 0: has no probability
+    vocabs = {"vocab": Vocab((*SPECIALS, *words), counts, make_tokenizer(token))}
     output, bias = model.output
     if task == "language":
         if len(output) != len(tokens):
@@ -130,15 +136,20 @@ def _read_tokens(path: Path) -> list[str]:
     if not path.is_file():
         raise RunError(f"no file {str(path)!r}")
     try:
-        text = read_bounded(path, VOCABULARY_BYTES).decode()
+        text = read_bounded(path, VOCABULARY_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise RunError(f"{path} is not UTF-8") from None
+    lines = text.removesuffix("\n").split("\n")
+    if all(line.endswith("\r") for line in lines[:-1]):  # as Windows ends lines
+        lines = [line.removesuffix("\r") for line in lines]
     if not text.lstrip().startswith(("[", "{")):
-        return text.removesuffix("\n").split("\n")
+        return lines
     check_json(str(path), text, VOCABULARY_BYTES)
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
+        if path.suffix != ".json" and len(lines) > 1:
+            return lines  # tokens such as [PAD]
         raise RunError(f"{path} is not JSON: {error}") from None
     if isinstance(found, dict):
         ids = list(found.values())

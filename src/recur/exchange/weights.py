@@ -27,6 +27,9 @@ from recur.nn import Recurrent
 WEIGHT_BYTES = 1 << 32
 """Largest file of weights in bytes."""
 
+INFLATION = 100
+"""Largest size of an HDF5 file's arrays in multiples of the file: weights hardly shrink."""
+
 KINDS = {1: "elman", 3: "gru", 4: "lstm"}
 """Cell by the number of its gates."""
 
@@ -152,6 +155,10 @@ def _torch_tensors(path: Path) -> dict[str, Tensor]:
             found = found[key]
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise RunError(f"{path} is not a state_dict: a mapping from names to tensors")
+    if wrong := next(
+        (name for name, value in found.items() if value.is_complex() or value.layout != torch.strided), ""
+    ):
+        raise RunError(f"{path}: {wrong} must be a dense tensor of real numbers")
     return {str(name): value.detach().float() for name, value in found.items()}
 
 
@@ -178,6 +185,8 @@ def _from_torch(tensors: Mapping[str, Tensor], name: str) -> ForeignModel:
             for weights in directions:
                 if not {"weight_ih", "weight_hh"} <= weights.keys():
                     raise RunError(f"{name}: layer {prefix}{k} lacks weight_ih or weight_hh")
+                if any(weights[role].dim() != 2 for role in ("weight_ih", "weight_hh")):
+                    raise RunError(f"{name}: weight_ih and weight_hh of layer {prefix}{k} must be matrices")
                 for bias in ("bias_ih", "bias_hh"):
                     weights.setdefault(bias, torch.zeros(len(weights["weight_ih"])))
             layers.append(directions)
@@ -239,9 +248,15 @@ def _from_keras(path: Path) -> ForeignModel:
             if not settings and isinstance(config := file.attrs.get("model_config"), str | bytes):
                 settings = _layer_settings(json.loads(config))
             arrays: dict[str, Tensor] = {}
+            left = min(WEIGHT_BYTES, INFLATION * len(content) + (1 << 26))
 
             def visit(key: str, item: object) -> None:
+                nonlocal left
                 if isinstance(item, h5py.Dataset) and "optimizer" not in key and item.dtype.kind == "f":
+                    if item.external or item.is_virtual:
+                        raise RunError(f"{path}: {key} is in another file")
+                    if (left := left - item.nbytes) < 0:  # compressed or never written, any shape takes a few bytes
+                        raise RunError(f"{path} inflates to more than {WEIGHT_BYTES:,} bytes")
                     arrays[key] = torch.from_numpy(item[()]).float()
 
             file.visititems(visit)
@@ -303,7 +318,7 @@ def _keras_model(arrays: Mapping[str, Tensor], name: str) -> ForeignModel:
         group, _, leaf = key.rpartition("/")
         groups.setdefault(group.removesuffix("/vars"), {})[leaf] = value
     recurrent: dict[str, dict[str, Direction]] = {}
-    cells, rest = set(), {}
+    cells, rest = set[str](), dict[str, Tensor]()
     for group in sorted(groups, key=_natural):
         parts = _ordered(groups[group])
         if CELL_PART.search(group):

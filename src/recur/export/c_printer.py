@@ -39,8 +39,10 @@ INFIX = {
 }  # fmt: skip
 PRELUDE_FUNCTIONS = ("tanh", "sigmoid", "exp", "relu", "sign", "maximum", "minimum", "remainder")
 """Functions of c/prelude.c; all others are those of math.h."""
-MATH_FUNCTIONS = {name: name for name in ("log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "pow")} | {
-    "abs": "fabs"
+MATH_FUNCTIONS = {
+    **{name: name for name in ("log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "atan", "floor", "pow")},
+    "abs": "fabs",
+    "round": "rint",
 }
 
 INSTRUCTIONS = {

@@ -31,7 +31,7 @@ from recur.compiler import programs
 from recur.compiler.programs import Signature, make_signature
 from recur.compiler.stage_tracing import staged
 from recur.errors import BackendError, RecurLoopWarning, unknown
-from recur.ops import chunk, loop, operator, parallel, torch_backend
+from recur.ops import chunk, loop, operator, parallel, per_sample, torch_backend
 from recur.ops.call import ScanCall
 from recur.ops.loop import differentiate_by_loop
 
@@ -62,7 +62,10 @@ class NativeBackend:
                 return "no gradient goes through 8-bit weights; call it under torch.no_grad()"
         from recur.ops.cpu.library import unsupported_reason
 
-        return unsupported_reason(call.cell, call.x, self.computes_in(call.dtype), "bias_ih" in call.weights)
+        dtype, biased = self.computes_in(call.dtype), "bias_ih" in call.weights
+        if in_transform() and (reason := _transform_reason(call)):
+            return reason
+        return unsupported_reason(call.cell, call.x, dtype, biased, in_transform())
 
     def run(self, call: ScanCall) -> tuple[Tensor, State]:
         if staged(call.cell):
@@ -89,7 +92,9 @@ class CudaBackend:
             known = "float32, float64, bfloat16 and float16"
             return f"it knows {known}, and x is {str(call.x.dtype).removeprefix('torch.')}"
         reason = _mask_reason(call) or _missing_cuda(call.x.device.index)
-        return reason or programs.not_compiled(call.cell, call.x, "bias_ih" in call.weights)
+        if reason is None and in_transform():
+            reason = _transform_reason(call)
+        return reason or programs.not_compiled(call.cell, call.x, "bias_ih" in call.weights, in_transform())
 
     def slower_reason(self, call: ScanCall) -> str | None:
         """Return why `auto` should choose cuDNN, where cuDNN can run the call; None if it should not."""
@@ -134,6 +139,13 @@ def _mask_reason(call: ScanCall) -> str | None:
     return None
 
 
+def _transform_reason(call: ScanCall) -> str | None:
+    """Return why the active transforms need the loop; None for gradients per sample."""
+    given = [call.x, *(call.start or ()), *([] if call.mask is None else [call.mask])]
+    weights = list(call.weights.values())
+    return per_sample.unsupported_reason(given, weights, call.trace.wanted)
+
+
 @constant_when_compiled
 def _missing_cuda(index: int) -> str | None:
     from recur.ops.cuda import dispatch
@@ -162,7 +174,10 @@ def run(
     signature, tensors = make_signature(data, given, extras, call.start or (), *options)
     if describe is not None and not torch.compiler.is_compiling():
         call.trace.describe = functools.partial(describe, signature, operator.is_recorded(tensors))
-    results = operator.scan_op(record, recompute, signature, tensors)
+    if in_transform():
+        results = per_sample.scan(signature, tensors)
+    else:
+        results = operator.scan_op(record, recompute, signature, tensors)
     count = len(call.cell.outputs) or 1
     outputs = results[0] if count == 1 else torch.cat(list(results[:count]), dim=-1)
     if record is not None:

@@ -345,9 +345,10 @@ class ChunkScan(torch.autograd.Function):
             given = [log_a, P, R, A, U, S0]
             views: list[Any] = [None if part is None else part.view_as(part) for part in given]
             made = solve_composite(views[0], views[1], views[2], views[3], views[4], views[5], ctx.size)
-            wanted = [part for part in views if part is not None]
+            needed = [part is not None and part.requires_grad for part in views]
+            wanted = [part for part, needs in zip(views, needed, strict=True) if needs]
             found = iter(torch.autograd.grad(made, wanted, (of_reads, of_last), create_graph=True, allow_unused=True))
-            return None, None, None, *(None if part is None else next(found) for part in views)
+            return None, None, None, *(next(found) if needs else None for needs in needed)
         return (
             None,
             None,

@@ -142,7 +142,7 @@ def read_table(name: str, reading: Reading | None = None) -> Table:
     if kind in JSON_LINES:
         return normalised_cells(_json_lines(source, reading))
     if kind == ".json":
-        return normalised_cells(_json(source))
+        return normalised_cells(_json(source, reading))
     return delimited(source_lines_of(source), name, reading)
 
 
@@ -273,7 +273,7 @@ def _object(where: str, line: str) -> Mapping[str, Any]:
     return found
 
 
-def _json(source: Source) -> Table:
+def _json(source: Source, reading: Reading) -> Table:
     with source.open() as stream:
         content = source.read(stream, JSON_BYTES + 1)
     check_count(source.name, "bytes", len(content), JSON_BYTES, "write JSON lines (.jsonl)")
@@ -285,7 +285,7 @@ def _json(source: Source) -> Table:
     except (ValueError, RecursionError) as error:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines[:2]):
-            return _json_lines(source, Reading())  # JSON lines in a .json
+            return _json_lines(source, reading)  # JSON lines in a .json
         raise TextError(f"{source.name} is not JSON: {error}") from None
     for number, row in enumerate(_objects(found, source.name), start=1):
         columns.add(number, row)
@@ -437,10 +437,11 @@ def _class_names(folder: Path) -> dict[str, list[str]]:
 
 def _frame(name: str, scan: Callable[[], Any], polars: Any, other: Callable[[], Any] | None = None) -> Table:
     """Return a table of a polars frame; its size is checked before its cells are read."""
+    damaged = (Exception, polars.exceptions.PanicException)  # polars raises errors of many types, and panics
     try:
         frame = scan()
         header = [str(column) for column in frame.collect_schema().names()]
-    except Exception as error:  # polars raises errors of many types for damaged files
+    except damaged as error:
         if other is not None:
             return _frame(name, other, polars)
         raise TextError(
@@ -450,10 +451,16 @@ def _frame(name: str, scan: Callable[[], Any], polars: Any, other: Callable[[], 
         height = int(frame.select(polars.len()).collect().item())
         check_count(name, "columns", len(header), TABLE_COLUMNS, "take fewer columns")
         check_count(name, "cells", height * len(header), TABLE_CELLS, "split the table")
-        columns = {column: frame.select(column).collect().to_series().to_list() for column in header}
+        columns = {}
+        left = TABLE_BYTES
+        for column in header:  # equal cells take a few bytes in a file, and each its own in a list
+            series = frame.select(polars.col(column)).collect().to_series()
+            check_count(f"{name}: {column}", "bytes", size := int(series.estimated_size()), left, "split the table")
+            left -= size
+            columns[column] = series.to_list()
     except TextError:
         raise
-    except Exception as error:
+    except damaged as error:
         raise TextError(
             f"{name} cannot be read: {str(error).splitlines()[0][:200] if str(error) else 'damaged'}"
         ) from None
@@ -503,7 +510,7 @@ TEXT_COLUMNS = (
 def text_column(name: str, reading: Reading | None = None) -> list[str]:
     """Return the texts of a table: of the column that is named, or has a usual name, or is alone."""
     table = read_table(name, reading)
-    header = table.header or tuple(cell.strip() for cell in table.rows[0].cells if table.rows)
+    header = table.header or tuple(cell.strip() for row in table.rows[:1] for cell in row.cells)
     named = reading.text if reading is not None else ""
     at = Table(name, header, []).column(named) if named else None
     if named and at is None:
@@ -512,6 +519,8 @@ def text_column(name: str, reading: Reading | None = None) -> list[str]:
     at = at if at is not None else next((lowered.index(one) for one in TEXT_COLUMNS if one in lowered), None)
     if at is None and len(header) > 1:
         raise TextError(f"{name} is a table, not text; name the column of texts: --text, of {listed(list(header))}")
+    if not header:
+        raise TextError(f"{name} holds no row")
     at = at or 0
     rows = table.rows[bool(not table.header and (named or lowered[at] in TEXT_COLUMNS)) :]
     return [row.cells[at] for row in rows if at < len(row.cells) and row.cells[at].strip()]

@@ -124,6 +124,18 @@
 /// minimum_i
 @@_INLINE int32_t @_minimum_i(int32_t a, int32_t b) { return a < b ? a : b; }
 
+/// remainder_f
+@@_INLINE float @_remainder_f(float a, float b) {
+    const float r = fmodf(a, b);
+    return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
+
+/// remainder_d
+@@_INLINE double @_remainder_d(double a, double b) {
+    const double r = fmod(a, b);
+    return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
+}
+
 /// remainder_i
 static int32_t @_remainder_i(int32_t a, int32_t b) {
     const int32_t r = a % b;

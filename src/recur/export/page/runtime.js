@@ -130,6 +130,10 @@ const even = (x) => {
   const down = Math.floor(x), part = x - down;
   return part < 0.5 ? down : part > 0.5 ? down + 1 : down % 2 ? down + 1 : down;
 };
+const remainder = (a, b) => {
+  const rest = a % b;
+  return rest && rest < 0 !== b < 0 ? rest + b : rest;
+};
 
 // Error function: power series near 0, continued fraction of its complement elsewhere.
 function erf(x) {

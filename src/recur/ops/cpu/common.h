@@ -26,8 +26,8 @@
 #define OPERATIONS(X) \
     X(copy) X(neg) X(add) X(sub) X(mul) X(div) X(multiply_add) X(multiply_sub) X(sub_multiply) X(relu) X(sigmoid) \
     X(sigmoid_sum) X(tanh) X(tanh_sum) X(d_sigmoid) X(d_tanh) X(exp) X(log) X(log1p) X(expm1) X(sqrt) X(sin) X(cos) \
-    X(erf) X(abs) X(sign) X(less) X(less_equal) X(equal) X(select) X(minimum) X(maximum) X(sum) \
-    X(scan_state) X(scan_back_state) X(scan_factor) X(shift)
+    X(erf) X(atan) X(floor) X(round) X(pow) X(remainder) X(abs) X(sign) X(less) X(less_equal) X(equal) X(select) \
+    X(minimum) X(maximum) X(sum) X(scan_state) X(scan_back_state) X(scan_factor) X(shift)
 #define PLACES(X) \
     X(temp) X(constant) X(extra) X(share) X(saved) X(product) X(before) X(after) X(d_after) X(d_share) X(d_product) \
     X(d_before) X(d_state) X(sum) X(xi) X(value)

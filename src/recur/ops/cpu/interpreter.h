@@ -123,6 +123,11 @@ void execute(const Instruction* code, long length, const Operand<T>* operands, l
             CASE(sin, each<T>(FIRST, [](T v) { return std::sin(v); }));
             CASE(cos, each<T>(FIRST, [](T v) { return std::cos(v); }));
             CASE(erf, each<T>(FIRST, [](T v) { return std::erf(v); }));
+            CASE(atan, each<T>(FIRST, [](T v) { return std::atan(v); }));
+            CASE(floor, each<T>(FIRST, [](T v) { return std::floor(v); }));
+            CASE(round, each<T>(FIRST, [](T v) { return std::nearbyint(v); }));
+            CASE(pow, each<T>(FIRST, SECOND, [](T v, T w) { return std::pow(v, w); }));
+            CASE(remainder, each<T>(FIRST, SECOND, remainder_of<T>));
             CASE(abs, FIRST < T(0) ? -FIRST : FIRST);
             CASE(sign, FIRST > T(0) ? all(T(1)) : FIRST < T(0) ? all(T(-1)) : FIRST == FIRST ? all(T(0)) : FIRST);
             CASE(less, FIRST < SECOND ? all(T(1)) : all(T(0)));

@@ -317,7 +317,7 @@ def _reads_share_first(code: Code) -> bool:
 load_programs = functools.lru_cache(maxsize=256)(LoadedPrograms)
 
 
-def unsupported_reason(cell: Cell, x: Tensor, dtype: torch.dtype, biased: bool) -> str | None:
+def unsupported_reason(cell: Cell, x: Tensor, dtype: torch.dtype, biased: bool, per_sample: bool = False) -> str | None:
     """Return why the core cannot run a cell on inputs such as x in a dtype; None if it can."""
     if missing := missing_reason():
         return f"its C++ core is missing: {missing} (recur doctor says more)"
@@ -325,7 +325,7 @@ def unsupported_reason(cell: Cell, x: Tensor, dtype: torch.dtype, biased: bool) 
         return f"it runs on the CPU, and x is on {x.device}"
     if dtype not in (torch.float32, torch.float64):
         return f"it knows float32 and float64, and x is {str(dtype).removeprefix('torch.')}"
-    return not_compiled(cell, x, biased)
+    return not_compiled(cell, x, biased, per_sample)
 
 
 @constant_when_compiled

@@ -127,6 +127,17 @@ template <typename T, typename F> INLINE Vector<T> each(Vector<T> x, F f) {
     for (int k = 0; k < Lanes<T>::count; ++k) y[k] = f(x[k]);
     return y;
 }
+template <typename T, typename F> INLINE Vector<T> each(Vector<T> x, Vector<T> y, F f) {
+    Vector<T> z;
+    for (int k = 0; k < Lanes<T>::count; ++k) z[k] = f(x[k], y[k]);
+    return z;
+}
+
+// x − y ⌊x / y⌋ without a rounding: the remainder of a division has the sign of the divisor.
+template <typename T> INLINE T remainder_of(T x, T y) {
+    const T rest = std::fmod(x, y);
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+}
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)

@@ -101,16 +101,17 @@ class StorageTrials:
                 return self._trial(found), monitor if found.number else None
         if len(self.trials()) >= trials:
             return None
-        number = len(self.study.get_trials(deepcopy=False))
+        asked = self.study.ask()  # which gives the trial its number: processes that ask at the same time get others
         self.study.sampler = self.optuna.samplers.TPESampler(
-            n_startup_trials=STARTUP, constant_liar=True, seed=1_000_003 * self.record.seed % 2**31 + number
+            n_startup_trials=STARTUP, constant_liar=True, seed=1_000_003 * self.record.seed % 2**31 + asked.number
         )
-        asked = self.study.ask(self.spaces if number else {})
-        if asked.number >= trials:  # another process was faster
+        if sum(other.number < asked.number for other in self.trials()) >= trials:  # another process was faster
             asked.set_user_attr("surplus", True)
             self.study.tell(asked, state=self.optuna.trial.TrialState.FAIL)
             return None
         self._claimed(asked.number, new=True)  # before others can see whose trial it is
+        for name, space in self.spaces.items() if asked.number else ():
+            asked._suggest(name, space)
         asked.set_user_attr("host", socket.gethostname())
         monitor = TrialMonitor(asked)
         asked.set_user_attr("params", monitor.params)

@@ -63,6 +63,11 @@ FUNCTION real sqrt_of(real x) { return sqrt(x); }
 FUNCTION real sin_of(real x) { return sin(x); }
 FUNCTION real cos_of(real x) { return cos(x); }
 FUNCTION real erf_of(real x) { return erf(x); }
+FUNCTION real atan_of(real x) { return atan(x); }
+FUNCTION real floor_of(real x) { return floor(x); }
+FUNCTION real round_of(real x) { return rint(x); }
+FUNCTION real pow_of(real x, real y) { return pow(x, y); }
+FUNCTION real fmod_of(real x, real y) { return fmod(x, y); }
 #else
 FUNCTION real exp_of(real x) { return expf(x); }
 FUNCTION real log_of(real x) { return logf(x); }
@@ -72,6 +77,11 @@ FUNCTION real sqrt_of(real x) { return sqrtf(x); }
 FUNCTION real sin_of(real x) { return sinf(x); }
 FUNCTION real cos_of(real x) { return cosf(x); }
 FUNCTION real erf_of(real x) { return erff(x); }
+FUNCTION real atan_of(real x) { return atanf(x); }
+FUNCTION real floor_of(real x) { return floorf(x); }
+FUNCTION real round_of(real x) { return rintf(x); }
+FUNCTION real pow_of(real x, real y) { return powf(x, y); }
+FUNCTION real fmod_of(real x, real y) { return fmodf(x, y); }
 #if FAST
 FUNCTION real tanh_of(real x) {
     real y;
@@ -84,3 +94,9 @@ FUNCTION real tanh_of(real x) { return tanhf(x); }
 FUNCTION real sigmoid_of(real x) { return 1.0f / (1.0f + expf(-x)); }
 #endif
 #endif
+
+// The remainder of a division has the sign of the divisor.
+FUNCTION real remainder_of(real x, real y) {
+    const real rest = fmod_of(x, y);
+    return rest != real(0) && (rest < real(0)) != (y < real(0)) ? rest + y : rest;
+}
