@@ -41,7 +41,7 @@ cases = {
     "mlflow": [tracker("MLflow")],
     "wandb": [tracker("WandB")],
     "ray": [lambda: load("cli.engines", "_import_ray")()],
-    "slurm": [lambda: load("cli.engines", "submit_job")(["train"], "local", Path("logs"))],
+    "slurm": [lambda: load("cli.engines", "submit_job")(["train"], "local", Path("logs"), {})],
     "hub": [lambda: load("exchange.hub", "_download")("a/b", None, None, False)],
     "keras": [lambda: load("exchange.weights", "_from_keras")(Path("a.keras"))],
     "studio": [lambda: load("cli.studio", "studio")()],
