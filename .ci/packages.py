@@ -25,7 +25,7 @@ net = recur.Recurrent("gru", 8, 16)
 found = net(torch.randn(2, 5, 8), trace=True)
 found.outputs.sum().backward()
 print("backend:", found.trace[0].backend)
-model = recur.fit("pydoc", task="language", steps=2, hidden=16, baseline=False)
+model = recur.fit("pydoc", task="language", steps=2, hidden_size=16, baseline=False)
 print("wrote:", repr(model.generate("The ", length=12, seed=1)[0]))
 """
 

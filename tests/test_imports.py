@@ -43,6 +43,10 @@ import recur
 root = Path(recur.__file__).parent
 paths = [path.relative_to(root.parent).with_suffix("").parts for path in root.rglob("*.py") if path.stem != "__main__"]
 names = sorted(".".join(parts).removesuffix(".__init__") for parts in paths)
+try:
+    import sb3_contrib
+except ImportError:
+    names.remove("recur.rl")
 import sklearn, optuna  # of extras, which set what they set: recur.sklearn and recur.sweep are asked for by name
 import sympy  # which torch.export imports when it is used
 before = state()

@@ -14,7 +14,6 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen, VisibleFormatter
 from recur.errors import OptionError, RecurError
-from recur.serve.server import check_address, listen, server_url
 
 if TYPE_CHECKING:
     from recur.serve.models import ModelVersions
@@ -92,15 +91,15 @@ def serve(
         CPU threads of the models; 0: as many as they were trained with, but at most all cores but one.
     """
     screen = Screen(output)
-    _check(port, host, token, no_token, sessions)
     try:
         from recur.serve.app import make_app
         from recur.serve.models import ModelVersions
         from recur.serve.registry import Registry, make_model_server
         from recur.serve.schemas import Limits
-        from recur.serve.server import LOOPBACK
-    except ImportError:
-        raise RecurError("serving needs starlette, uvicorn and websockets: pip install 'recur[serve]'") from None
+        from recur.serve.server import LOOPBACK, listen, server_url
+    except ModuleNotFoundError as error:
+        raise RecurError(f"{error.name} is not installed: pip install 'recur[serve]'") from None
+    _check(port, host, token, no_token, sessions)
     for name, value in (("idle", idle), ("keep", keep), ("grace", grace)):
         if not 0 < value < 1e6:
             raise OptionError(f"--{name} must be a number above 0, got {value:g}")
@@ -121,6 +120,8 @@ def serve(
 
 
 def _check(port: int, host: str, token: tuple[str, ...], no_token: bool, sessions: int) -> None:
+    from recur.serve.server import check_address
+
     check_address(host, port, bool(token))
     if no_token and token:
         raise OptionError("--no-token and --token exclude each other")

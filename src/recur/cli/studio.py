@@ -16,7 +16,6 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.serve.server import check_address, listen, server_url
 
 verb = App(
     help_epilogue="""Examples:
@@ -62,14 +61,14 @@ def studio(
     screen = Screen(output)
     if not folder.is_dir() and (read_only or folder != Path("runs")):
         raise OptionError(f"{folder} is not a folder; train something first: recur train --out {folder}/first")
+    try:
+        from recur.serve.server import LOOPBACK, check_address, listen, make_server, server_url
+        from recur.studio.app import end_training, make_app
+    except ModuleNotFoundError as error:
+        raise RecurError(f"{error.name} is not installed: pip install 'recur[studio]'") from None
     check_address(host, port, token is not None)
     if token is not None and not (token and token.isprintable()):
         raise OptionError("--token must be at least one character that can be printed")
-    try:
-        from recur.serve.server import LOOPBACK, make_server
-        from recur.studio.app import end_training, make_app
-    except ImportError:
-        raise RecurError("the studio needs starlette and uvicorn: pip install 'recur[studio]'") from None
     with listen(host, port) as listening:
         hosts = (*LOOPBACK, host) if token is None else None  # who is given a token may come under any name
         token = token or secrets.token_urlsafe(24)

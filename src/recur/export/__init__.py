@@ -1,6 +1,9 @@
 """Export of trained models: `recur.export.export(model, "c", "model.h")` or `recur export RUN model.h`.
 
+`export_step` writes one step of any `Recurrent`, with its state and a head.
+
 builders, forecasters            a loaded run as graphs and tables (`graphs.PortableModel`), by task
+step_graphs                      the step of a bare `Recurrent`, for `export_step`
 graphs                           graphs of a model's forward code, traced by torch.export; 8-bit weights
 lowering, operations, loop_ir    a graph as loops over buffers; C and JavaScript are printed from these loops
 tokenizers                       description of a vocabulary and its tokenizer; tokenizers in C
@@ -13,6 +16,7 @@ artifacts, escaping              comparison with PyTorch, metadata, files; strin
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +26,10 @@ from recur.options import flag_of
 from recur.options.suggestions import unknown_option
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from recur.export.graphs import PortableModel
+    from recur.nn import Recurrent
     from recur.tasks.common.predictor import Predictor
 
 
@@ -100,6 +107,54 @@ def export(predictor: Predictor[Any], to: str, path: str | Path, **options: Any)
 
     options: fields of `ExportOptions`. An option that the target does not accept is refused.
     """
+    given, write = _writer(to, options)
+    from recur.export.artifacts import interruptible
+
+    with interruptible():
+        more = {} if given.plain or predictor.task.name not in ("classify", "tag") else {"plain": False}
+        result: ExportResult = write(to_portable(predictor, **more), Path(path), given)
+    return result
+
+
+STEP_TARGETS = ("c", "onnx", "torch")
+"""Formats of `export_step`."""
+
+
+def export_step(
+    network: Recurrent,
+    to: str,
+    path: str | Path,
+    *,
+    head: nn.Module | None = None,
+    encoder: nn.Module | None = None,
+    input_size: int | None = None,
+    **options: Any,
+) -> ExportResult:
+    """Write one step of a network with its state: inputs (B, D) and states to outputs (B, K) and the next states.
+
+    to          c, onnx or torch
+    head        module on the outputs, such as the linear layer of a policy
+    encoder     module before the network, which reads (B, input_size)
+    options     fields of `ExportOptions`
+
+    >>> net, head = recur.Recurrent("gru", 3, 8), torch.nn.Linear(8, 2)
+    >>> recur.export.export_step(net, "c", "policy.h", head=head, name="policy").use
+    'policy_step(&state, &work, x, output);'
+    """
+    if to in TARGETS and to not in STEP_TARGETS:
+        raise OptionError(f"export_step writes {listed(list(STEP_TARGETS))}, got {to!r}")
+    given, write = _writer(to, options)
+    from recur.export.artifacts import interruptible
+    from recur.export.step_graphs import build_network_step
+
+    with interruptible():
+        portable = build_network_step(network, head, encoder, input_size, Path(path).stem)
+        result: ExportResult = write(portable, Path(path), given)
+    return result
+
+
+def _writer(to: str, options: Mapping[str, Any]) -> tuple[ExportOptions, Callable[..., ExportResult]]:
+    """Return the checked options of a target and the function that writes its files."""
     if to not in TARGETS:
         raise OptionError(unknown("target", to, TARGETS))
     known = {field.name for field in fields(ExportOptions)}
@@ -112,17 +167,11 @@ def export(predictor: Predictor[Any], to: str, path: str | Path, **options: Any)
         if option not in (*target.options, "plain") and value != getattr(ExportOptions, option):
             raise OptionError(f"{flag_of(option)} is not for --to {to}")
     try:
-        write = getattr(importlib.import_module(f"recur.export.{target.module}"), target.function)
+        return given, getattr(importlib.import_module(f"recur.export.{target.module}"), target.function)
     except ModuleNotFoundError as error:
         if error.name not in ("onnx", "onnxscript", "onnxruntime"):
             raise
         raise OptionError(f"this needs {error.name}, which is not installed: pip install 'recur[export]'") from None
-    from recur.export.artifacts import interruptible
-
-    with interruptible():
-        more = {} if given.plain or predictor.task.name not in ("classify", "tag") else {"plain": False}
-        result: ExportResult = write(to_portable(predictor, **more), Path(path), given)
-    return result
 
 
 def to_portable(predictor: Predictor[Any], **options: Any) -> PortableModel:

@@ -17,6 +17,7 @@ The interface depends on the kind of model:
     transcriber    predict: labels of the best path
     forecaster     predict: values to quantiles of the forecast
     numbers        predict: numbers to a number
+    network        init, step(x, output): a bare network, step by step
 """
 
 from __future__ import annotations
@@ -357,10 +358,19 @@ class InterfacePrinter:
         self.add("predict_number", call=call)
         self.use = f"{self.prefix}_predict(&work, x, steps)"
 
+    def network(self) -> None:
+        graph = self.portable.graphs["step"]
+        inputs = {value.name: value.shape[-1] for value in graph.inputs}
+        self.defines = {"INPUTS": int(inputs["x"]), "OUTPUTS": int(graph.outputs[0].shape[-1])}
+        self.carries(graph)
+        self.step("const float *x", ["x"], "output", "Read one step of @@_INPUTS numbers; write @@_OUTPUTS numbers.")
+        self.use = f"{self.prefix}_step(&state, &work, x, output)"
+
     def write(self) -> None:
         kinds = {
             "language": self.language, "writer": self.writer, "classifier": self.classifier, "tagger": self.tagger,
             "transcriber": self.tagger, "forecaster": self.forecaster, "numbers": self.numbers,
+            "network": self.network,
         }  # fmt: skip
         if self.portable.kind not in kinds:
             raise OptionError(f"models of the kind {self.portable.kind} cannot be exported to C")

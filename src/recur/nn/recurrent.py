@@ -30,7 +30,7 @@ from recur.nn.functional import (
     sequence_dropout,
 )
 from recur.nn.options import Connections, Depth, Dropout, Init, check_direction, check_integer
-from recur.nn.streaming import LayerStates, Stream, initial_state, one_step
+from recur.nn.streaming import LayerStates, Stream, initial_state, one_step, restart
 from recur.ops import GivenState, ScanOutput, check_backend, scan, scan_both
 from recur.ops.bptt import BPTT
 from recur.ops.call import check_dense
@@ -401,10 +401,15 @@ class Recurrent(nn.Module):
         check_forward(self)
         return tuple(initial_state(self, layer, x) for layer in range(self.num_layers))
 
-    def step(self, x: Tensor, state: LayerStates | None = None) -> tuple[Tensor, NetworkState]:
-        """Compute one step for inference: inputs (B, D) to outputs (B, output_size) and the new state."""
+    def step(
+        self, x: Tensor, state: LayerStates | None = None, *, reset: Tensor | None = None
+    ) -> tuple[Tensor, NetworkState]:
+        """Compute one step for inference: inputs (B, D) to outputs (B, output_size) and the new state.
+
+        reset   (B,), bool: a new sequence starts in these rows
+        """
         check_forward(self)
-        return one_step(self, x, state)
+        return one_step(self, x, state if state is None or reset is None else restart(self, x, state, reset))
 
     def stream(self, rows: int = 1, state: LayerStates | None = None, matmul_dtype: str | None = None) -> Stream:
         """Return a `Stream` of `rows` sequences that keeps its state; `matmul_dtype` overrides the matmul dtype, see

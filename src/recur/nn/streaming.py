@@ -320,3 +320,17 @@ def _gpu_step(
 def initial_state(net: Recurrent, layer: int, x: Tensor) -> Tensors:
     start = net.cell.start(x, len(x), net.widths_of(layer))
     return net.cell.state(net.with_learned(start, f"_l{layer}") if net.init.learned else start)
+
+
+def restart(net: Recurrent, x: Tensor, state: LayerStates, reset: Tensor) -> tuple[Tensors, ...]:
+    """Return a state with the initial state in the rows that `reset` (B,) selects."""
+    if not isinstance(reset, Tensor) or reset.dtype != torch.bool or reset.shape != x.shape[:1]:
+        got = f"{reset.dtype} {tuple(reset.shape)}" if isinstance(reset, Tensor) else type(reset).__name__
+        raise ShapeError(f"{type(net.cell).__name__}: reset must be a bool tensor (B={len(x)},), got {got}")
+    _check_state(net, x, state)
+    return tuple(
+        net.cell.state(
+            [torch.where(reset[:, None], *parts) for parts in zip(initial_state(net, k, x), layer, strict=True)]
+        )
+        for k, layer in enumerate(state)
+    )

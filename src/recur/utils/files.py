@@ -228,7 +228,7 @@ def new_figure(
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise RecurError("figures need matplotlib: pip install 'recur[plot]'") from None
+        raise RecurError("matplotlib is not installed: pip install 'recur[plot]'") from None
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 

@@ -199,7 +199,7 @@ def _open_zstd(path: Path) -> BinaryIO:
     try:
         import zstandard
     except ImportError:
-        raise TextError(f"{path}: reading .zst needs zstandard: pip install 'recur[tables]'") from None
+        raise TextError(f"{path}: zstandard is not installed: pip install 'recur[tables]'") from None
     packed = open_stream(path)
     most = GZIP_RATIO * os.fstat(packed.fileno()).st_size + GZIP_BYTES
     unpacked = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).stream_reader(packed, closefd=True)

@@ -366,7 +366,7 @@ def _polars(name: str) -> Any:
     try:
         return importlib.import_module("polars")
     except ImportError:
-        raise TextError(f"{name}: reading this file needs polars: pip install 'recur[tables]'") from None
+        raise TextError(f"{name}: polars is not installed: pip install 'recur[tables]'") from None
 
 
 def _columnar(name: str, kind: str) -> Table:

@@ -322,7 +322,7 @@ def _sentencepiece() -> ModuleType:
     try:
         import sentencepiece
     except ImportError:
-        raise RecurError("subwords need sentencepiece: pip install 'recur[subword]'") from None
+        raise RecurError("sentencepiece is not installed: pip install 'recur[subword]'") from None
     return sentencepiece
 
 
