@@ -247,6 +247,4 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
         network("net", 1)(torch.zeros(8, 8, 2, dtype=torch.float64))
     mixed = r"x is float32 and weight_x float64; convert weight_x with .to\(torch.float32\)"
     with pytest.raises(DtypeError, match=mixed):
-        DtypeError, match=r"x is float32 and weight_x float64; convert weight_x with .to\(torch.float32\)"
-    ):
         network("net", 1)(torch.zeros(1, 2, 2, D))
