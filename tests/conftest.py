@@ -24,6 +24,11 @@ settings.register_profile("recur", deadline=None, max_examples=30, derandomize=T
 settings.load_profile("recur")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore the warning that a cell runs on the loop. Named in pyproject.toml, it would import recur before coverage."""
+    config.addinivalue_line("filterwarnings", "ignore::recur.errors.RecurLoopWarning")
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium without a window: one for a process, since playwright allows no second one beside it."""

@@ -161,7 +161,7 @@ def test_a_trial_that_diverges_is_passed_over(file: str) -> None:
 
 def test_what_is_wrong_with_all_trials_is_raised(file: str) -> None:
     Path("bad.tsv").write_text("no tab\n")
-    with pytest.raises(TextError, match="label TAB text"):
+    with pytest.raises(TextError, match="a label and a text were expected"):
         sweep("bad.tsv", task="classify", trials=3, **SMALL)
     assert SweepRecord.read(Path("sweeps/bad")).trials == []
     for asked, says in (

@@ -74,7 +74,20 @@ def test_help_on_a_task_has_its_options_and_no_others(
     assert run(["train", "--task", task, "--help-all"]) == 0
     shown = flags(capsys.readouterr().out)
     own = {name.rstrip("_") for name in options_class(task).names()} - {"texts"}
-    run_flags = {"task", "config", "out", "folds", "log", "trust", "json", "quiet", "help", "help_all"}
+    run_flags = {
+        "task",
+        "config",
+        "out",
+        "folds",
+        "log",
+        "engine",
+        "workers",
+        "trust",
+        "json",
+        "quiet",
+        "help",
+        "help_all",
+    }
     negative = {f"no_{name}" for name in own}
     assert own | run_flags <= shown
     assert not {name for name in shown - own - run_flags - negative if name not in ("label", "direction")}

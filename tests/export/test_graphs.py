@@ -79,7 +79,7 @@ def test_a_forecast_reads_what_is_known_beside(tmp_path: Path) -> None:
 
 
 def test_what_has_no_graph_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match=r"lnlstm.*no program.*pointwise"):
+    with pytest.raises(OptionError, match=r"lnlstm cannot be exported: .*pointwise = False"):
         prepare_model(Recurrent("lnlstm", 2, 3))
     drawn, counted = runs.forecast(tmp_path, strategy="iterated"), runs.forecast(tmp_path)
     with pytest.raises(OptionError, match="strategy iterated"):

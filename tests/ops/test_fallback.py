@@ -256,7 +256,7 @@ def test_the_profiler_shows_the_operator_and_its_backward() -> None:
 def test_a_trace_says_what_it_is() -> None:
     x = torch.randn(2, 5, 3)
     assert repr(Recurrent("gru", 3, 4, backend="loop")(x).trace[0]) == "Trace(backend='loop')"
-    found = Recurrent("gru2014", 3, 4)(x, trace=True)
+    found = Recurrent("ltc", 3, 4)(x, trace=True)
     assert repr(found.trace[0]).startswith("Trace(backend='loop'; not native: ")
     assert repr(found.trace[0]).endswith("; records gradients)")
     found.outputs.sum().backward()

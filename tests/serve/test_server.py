@@ -147,7 +147,7 @@ def test_killed_and_begun_again(runs: Path, tmp_path: Path) -> None:
         (["chars", "--idle", "0"], "--idle must be"),
         (["chars", "--sessions", "0"], "--sessions must lie in"),
         (["chars", "chars"], "two runs have the same name"),
-        ([], "requires"),
+        ([], "missing argument RUN"),
     ],
 )
 def test_a_mistake_is_one_line(runs: Path, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,7 +126,7 @@ def test_copying_needs_a_state() -> None:
     settled = task_class("copy").settle(options)
     assert settled.forget_bias is None
     task = task_of(settled)
-    model, batch = task.new_model({}), task.read().held(0)
+    model, batch = task.new_model({}), task.read().held_out(0)
     with torch.no_grad():
         recalled = task.logits(model, batch, batch.y).view(*batch.y.shape, -1)[:, -10]
     assert float(recalled.std(0).max()) == 0.0, "the same for every message"

@@ -12,7 +12,7 @@ import torch
 
 import recur
 from recur.data.series import TimeFeature, parse_panel
-from recur.data.text import Stream
+from recur.data.text import BOS, Stream
 from recur.diagnostics.context import time_as_input
 from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
@@ -70,14 +70,14 @@ def test_windows_know_where_in_the_text_they_begin() -> None:
 
 
 def test_what_depends_on_t_alone_is_learned_with_it_and_cannot_be_without(tmp_path: Path) -> None:
-    """Behind every x stands an a in the first half of the text and a b in the second. A window of one token shows x and
+    """Behind every x stands an a in the first half of the text and a b in the second. A window shows <bos> and x, and
     nothing else: without t nothing is better than an even chance."""
     (tmp_path / "text").write_text("xa" * 1000 + "xb" * 1000)
     found = {}
     for time_input in (False, True):
         trainer = begin(
             tmp_path / str(time_input), texts=str(tmp_path / "text"), valid=str(tmp_path / "text"),
-            test=str(tmp_path / "text"), partition="random", window=1, batch_size=64, hidden_size=8,
+            test=str(tmp_path / "text"), partition="random", window=2, batch_size=64, hidden_size=8,
             embedding_size=4, cell="elman", dropout_input=0.0, dropout_output=0.0, alpha=0.0, beta=0.0,
             weight_decay=0.0, steps=300, lr=0.05, threads=1, time_input=time_input, baseline=False,
         )  # fmt: skip
@@ -85,7 +85,7 @@ def test_what_depends_on_t_alone_is_learned_with_it_and_cannot_be_without(tmp_pa
         ids = torch.from_numpy(trainer.data.train.astype(np.int64))
         x, y, at = ids[0:-1:2], ids[1::2], torch.arange(0, len(ids) - 1, 2)
         with torch.no_grad():
-            logits = trainer.model.eval()(x[:, None], start=at).logits[:, 0]
+            logits = trainer.model.eval()(torch.stack([torch.full_like(x, BOS), x], 1), start=at).logits[:, 1]
         found[time_input] = float(torch.nn.functional.cross_entropy(logits, y))
     assert found[False] > 0.99 * math.log(2)
     assert found[True] < 0.1

@@ -213,7 +213,7 @@ def test_a_changed_text_stops_and_can_be_said_to_be_right(capsys: pytest.Capture
         assert "--changed-text" in said
     assert command(["eval", "r", "--changed-text", "-q"]) == 0
     assert command(["eval", "r", "book.txt"]) == 0, "another text is another text"
-    assert "no n-gram beside it" in capsys.readouterr().err
+    assert "no n-gram baseline" in capsys.readouterr().err
     assert command(["resume", "r", "--steps", "2", "--changed-text", "-q"]) == 0
     assert command(["resume", "r", "--steps", "2", "-q"]) == 0, "it has learned from this one now"
 

@@ -55,7 +55,11 @@ def last_line(place: SafeDir, name: str, without: re.Pattern[str] = NOTHING) -> 
 
 REFUSED = (*PATHS, *ORIGINS, "compress")
 """Options that name files, and one for several processes."""
-NAMES = ("target", "covariates", "past_covariates", "static", "date", "id", "untouched")
+NAMES = (
+    *("target", "covariates", "past_covariates", "static", "date", "id"),
+    *("text", "label", "source", "group", "words", "tags", "sentence"),
+    "untouched",
+)
 """Options with any text: columns of a table and names of options, which never name files."""
 MAIN = ("cell", "hidden_size", "num_layers", "minutes", "steps", "lr")
 """Options shown first; the others are under "more options"."""

@@ -92,7 +92,8 @@ class SeriesForecaster(Predictor[Forecaster]):
             self.find_texts("texts", "test")
             self.reading = task.new_reading()
             panel, _ = read_series(task.options, self.reading)
-        panel = task.without_short(panel, self.reading)
+        if not texts or len(panel) > 1:  # a single series of another file needs no training part
+            panel = task.without_short(panel, self.reading)
         splits = task.splits(panel)
         part = task.part(panel, splits, "test")
         for one, split in zip(panel.series, splits, strict=True):

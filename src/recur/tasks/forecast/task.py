@@ -88,7 +88,8 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
         panel, ahead = read_series(options, reading)
         options = options.changed(decimal=reading.decimal, date_format=reading.date_format)
         settled = settle_options(options, panel, ahead)
-        long = cls(settled).without_short(panel, reading)
+        scaled = settled.changed(time_scale=settled.time_scale or 1.0) if settled.time_input else settled
+        long = cls(scaled).without_short(panel, reading)
         options = settled if len(long) == len(panel) else settle_options(options, long, ahead)
         panel = long
         if options.time_input and options.time_origin is None:
@@ -191,7 +192,8 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, SeriesWindows])
 
     def read(self, vocabs: Vocabs | None = None) -> SeriesData:
         panel, _ = read_series(self.options, self.new_reading())
-        panel = self.without_short(panel, self.reading)
+        if vocabs is None or len(panel) > 1:  # a single series of another file is evaluated, whatever its length
+            panel = self.without_short(panel, self.reading)
         splits = self.splits(panel)
         first = splits[0]
         for option, rows_held in (("valid", first.valid - first.train), ("test", first.test - first.valid)):
