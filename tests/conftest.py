@@ -25,7 +25,7 @@ settings.load_profile("recur")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore the warning that a cell runs on the loop. Named in pyproject.toml, it would import recur before coverage."""
+    """Ignore the warning that a cell runs on the loop; in pyproject.toml, it would import recur before coverage."""
     config.addinivalue_line("filterwarnings", "ignore::recur.errors.RecurLoopWarning")
 
 

@@ -177,6 +177,8 @@ def predict(
         else (_lines_of(model, name, files_read) for name in files)
     )
     if model.takes_files:
+        if missing := [name for name in files if not Path(name).exists()]:
+            raise TextError(f"no file {str(missing[0])!r}")  # a slip of the pen, not a bad row
         inputs = iter([files])
     elif not files and not model.takes_lines:
         inputs = iter([[line for lines in inputs for line in lines]])
