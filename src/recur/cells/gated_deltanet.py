@@ -19,8 +19,8 @@ class GatedDeltaNet(MatrixCell):
     S' = a S + k (β (v − a Sᵀ k))ᵀ
     h = norm(S'ᵀ q) ⊙ silu(x_g)       norm: RMSNorm per head, with a gain; unit: divided by its length
 
-    Yang, Kautz and Hatamizadeh, Gated delta networks: improving Mamba2 with delta rule, ICLR 2025. The short
-    convolutions of q, k and v are that of `--block`, on the cell's input. Not in torch.nn.
+    Yang, Kautz and Hatamizadeh, Gated delta networks: improving Mamba2 with delta rule, ICLR 2025. The paper's
+    short convolutions of q, k and v are not part of this cell. Not in torch.nn.
 
     >>> net = recur.Recurrent("gated_deltanet:num_heads=2", 3, 8)
     >>> outputs, state, trace = net(torch.randn(2, 100, 3))

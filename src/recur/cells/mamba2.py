@@ -28,7 +28,7 @@ class Mamba2(MatrixCell):
     h = norm(o ⊙ silu(x_z))           norm: RMSNorm per head, with a gain
 
     Dao and Gu, Transformers are SSMs: generalized models and efficient algorithms through structured state space
-    duality, ICML 2024. B and C are shared by all heads. The short convolution before the cell is that of `--block`.
+    duality, ICML 2024. B and C are shared by all heads. The paper's short convolution is not part of this cell.
     Not in torch.nn.
 
     >>> recur.make_cell("mamba2:num_heads=2").shapes(3, 8)["weight_ih"]     # v, B, C, Δ and z

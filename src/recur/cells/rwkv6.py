@@ -18,8 +18,8 @@ class RWKV6(MatrixCell):
     S' = diag(α) S + k vᵀ
     h = norm(o) ⊙ silu(x_g)           norm: RMSNorm per head, with a gain
 
-    Peng et al., Eagle and Finch: RWKV with matrix-valued states and dynamic recurrence, COLM 2024. The paper mixes each
-    token with the one before it (token shift), which the short convolution of `--block` contains; its normalisation is
+    Peng et al., Eagle and Finch: RWKV with matrix-valued states and dynamic recurrence, COLM 2024. The paper also
+    mixes each token with the one before it (token shift), which this cell does not; its normalisation is
     a LayerNorm per head. The biases of w start from −6 up to −1. Not in torch.nn.
 
     >>> recur.Recurrent("rwkv6", 3, 4)(torch.randn(2, 50, 3)).outputs.shape

@@ -19,8 +19,8 @@ class RWKV7(MatrixCell):
     o = norm(S'ᵀ r) + (Σ r ⊙ r_k ⊙ k) v
     h = o ⊙ x_g                       norm: RMSNorm per head, with a gain; unit: divided by its length
 
-    Peng et al., RWKV-7 "Goose" with expressive dynamic state evolution, 2025. The paper mixes each token with the one
-    before it (token shift), which the short convolution of `--block` contains; its projections of w, a and g have low
+    Peng et al., RWKV-7 "Goose" with expressive dynamic state evolution, 2025. The paper also mixes each token with the
+    one before it (token shift), which this cell does not; its projections of w, a and g have low
     rank, its normalisation is a LayerNorm per head, and upper layers mix v with that of the first. Not in torch.nn.
 
     >>> recur.Recurrent("rwkv7", 3, 4)(torch.randn(2, 50, 3)).outputs.shape
