@@ -2,7 +2,7 @@
 
 python examples/t_maze.py                       a GRU, and a feed-forward policy for comparison
 python examples/t_maze.py --cell lstm --length 20
-python examples/t_maze.py --out policies        also policies/t_maze.h (checked by its self-test) and t_maze.onnx (played)
+python examples/t_maze.py --out policies        also t_maze.h (checked by its self-test) and t_maze.onnx (played)
 
 The agent stands at the end of a corridor and sees, at the first step only, on which side the reward is. It must walk
 `length` steps to the junction and turn to this side. All other observations are the same for both sides: without memory
