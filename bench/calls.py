@@ -1,4 +1,4 @@
-"""What a small call costs beyond its arithmetic: Python and autograd, one step of a stream, one call of a cell module.
+"""Overhead of small calls beyond the arithmetic: Python and autograd, one streaming step, one call of a cell module.
 
 The arithmetic is the core's own time: the same struct handed to it again and again, nothing else. Ours, the core alone
 and torch.nn take turns; the quickest of short rounds is the figure, for other programs can only add to it. The gradient
